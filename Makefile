@@ -1,0 +1,35 @@
+# make demo    install into .venv and run the demonstration
+# make test    install into .venv and run the linter, the type checker and the tests
+# make docs    install into .venv and build docs/_build/html
+# make clean   remove .venv and everything that was built
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test docs clean
+
+demo: .venv/.installed-frames
+	$(BIN)/python examples/demo.py
+
+test: .venv/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+docs: .venv/.installed-docs
+	rm -rf docs/generated
+	$(BIN)/sphinx-build -E -W -n -q -b html docs docs/_build/html
+
+clean:
+	rm -rf .venv build dist *.egg-info docs/_build docs/auto_examples docs/generated
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing skvfl[$*] into .venv; the first time takes a minute or more"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
+	touch $@

@@ -1,0 +1,65 @@
+"""Sphinx configuration; the Makefile turns every warning into an error."""
+
+import skvfl
+
+project = "skvfl"
+author = "the skvfl developers"
+copyright = "2026, the skvfl developers"
+release = version = skvfl.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+html_theme = "alabaster"
+html_theme_options = {"description": "Vertical federated learning for scikit-learn"}
+
+autodoc_typehints = "none"
+autosummary_generate = True
+numpydoc_show_class_members = False
+
+# Other projects' names are not looked up: the documentation builds without a network.
+nitpick_ignore_regex = [
+    (
+        "py:.*",
+        r"(matplotlib|numpy|pandas|polars|scipy|sklearn|skorch|torch)\..*",
+    ),
+]
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"/plot_",
+    "ignore_pattern": r"(^|/)(?!plot_)[^/]*\.py$",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+}
+
+
+def skip_request_methods(app, what, name, obj, skip, options):
+    """Leave out scikit-learn's request methods: their text links to its own guide."""
+    return skip or (name.startswith("set_") and name.endswith("_request"))
+
+
+def resolve_public_name(app, env, node, contnode):
+    """Let a docstring of any module give a public name without its module."""
+    python = env.domains["py"]
+    kind, page = node.get("reftype"), node.get("refdoc")
+    name = node.get("reftarget", "").rpartition("skvfl.")[2]
+    for module in ("skvfl", "skvfl.federation", "skvfl.datasets", "skvfl.exceptions"):
+        full = f"{module}.{name}"
+        if node.get("refdomain") == "py" and full in python.objects:
+            return python.resolve_xref(
+                env, page, app.builder, kind, full, node, contnode
+            )
+    return None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_request_methods)
+    app.connect("missing-reference", resolve_public_name)

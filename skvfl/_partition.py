@@ -1,0 +1,693 @@
+"""Who holds which columns."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import numpy as np
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import get_tags
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from skvfl._columns import column_names, describe, resolve
+from skvfl._preprocessing import PartyPreprocessor
+from skvfl._random import seed_party, seed_sequence
+from skvfl._sklearn import (
+    CallbackSupportMixin,
+    HasMethods,
+    Interval,
+    StrOptions,
+    _check_feature_names_in,
+    _fit_context,
+    _get_container_adapter,
+    _get_output_config,
+    _safe_indexing,
+    _VisualBlock,
+)
+from skvfl._splitters import RoundRobin
+from skvfl.exceptions import InvalidColumnError, PartyValueError
+
+RESERVED_NAMES = ("server",)
+
+
+class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator):
+    """Split a table's columns over parties and transform each party's part.
+
+    Every party gets its own clone of the transformer, fitted on its own columns only
+    and without the labels, which a party does not hold; the outputs are set side by
+    side in the order of the parties. As the ``parties`` parameter of an estimator it
+    says who holds which columns and how each party prepares them.
+
+    Read more in the :ref:`User Guide <partition>`.
+
+    Parameters
+    ----------
+    transformer : {"auto", "passthrough"} or transformer, default="auto"
+        What each party does with its columns. ``"auto"`` is
+        :class:`PartyPreprocessor`, ``"passthrough"`` leaves them as they are, and any
+        other transformer is cloned for every party.
+    parties : int, splitter, dict or list of tuple, default=2
+        Who holds which columns:
+
+        - int: simulate that many parties, columns dealt round-robin, names
+          ``"party0"``, ``"party1"``, …;
+        - a column splitter, such as :class:`ImportanceSplit`;
+        - dict: party name to columns;
+        - list of ``(name, transformer, columns)``, as in ``ColumnTransformer``.
+
+        Columns are names, positions, a slice, a boolean mask, or a callable that is
+        given the table and returns one of these. Integers are always positions.
+    remainder : {"raise", "drop"} or str, default="raise"
+        What happens to columns that no party claims: an error, dropped, or given to the
+        party of that name.
+    allow_overlap : bool, default=False
+        Whether two parties may hold the same column.
+    random_state : int, RandomState instance or None, default=None
+        Every ``random_state`` inside the parties' transformers gets a seed of its own
+        from this one, so that no two parties draw the same numbers. ``None`` takes
+        fresh entropy from the operating system. An integer set inside ``transformer``
+        itself is kept as the root of the parties' seeds.
+    n_jobs : int, default=None
+        Number of parties that work at the same time, as in joblib.
+
+    Attributes
+    ----------
+    parties_ : dict of str to ndarray of int
+        Positions of the columns that each party holds.
+    transformers_ : dict of str to transformer
+        Each party's fitted transformer.
+    output_slices_ : dict of str to slice
+        Where each party's columns are in the output.
+    splitter_ : splitter
+        The fitted column splitter, with what it measured; only where ``parties`` is an
+        int or a splitter.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    PartyPreprocessor : What each party does by default.
+    RandomProjectionVFL : An estimator over such parties.
+
+    Notes
+    -----
+    Columns are found by name wherever the table of ``fit`` and the table of
+    ``transform`` have names, so permuted columns give the same answer. Columns that
+    were unclaimed and dropped in ``fit`` may be absent later; unknown columns are an
+    error unless ``remainder="drop"``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skvfl import VerticalPartitioner
+    >>> table = pd.DataFrame(
+    ...     {"age": [30, 40, 50], "city": ["Rome", "Oslo", "Rome"], "spend": [1, 2, 3]}
+    ... )
+    >>> partition = VerticalPartitioner(parties={"bank": ["age", "city"], "shop": "spend"})
+    >>> partition.set_output(transform="pandas").fit_transform(table).round(2)
+       bank__age  bank__city_Oslo  bank__city_Rome  shop__spend
+    0      -1.22              0.0              1.0        -1.22
+    1       0.00              1.0              0.0         0.00
+    2       1.22              0.0              1.0         1.22
+    """
+
+    _parameter_constraints = {
+        "transformer": [
+            StrOptions({"auto", "passthrough"}),
+            HasMethods(["fit_transform", "transform"]),
+        ],
+        "parties": [
+            Interval(Integral, 1, None, closed="left"),
+            HasMethods("split_columns"),
+            dict,
+            list,
+        ],
+        "remainder": [str],
+        "allow_overlap": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [None, Integral],
+    }
+
+    def __init__(
+        self,
+        transformer="auto",
+        *,
+        parties=2,
+        remainder="raise",
+        allow_overlap=False,
+        random_state=None,
+        n_jobs=None,
+    ):
+        self.transformer = transformer
+        self.parties = parties
+        self.remainder = remainder
+        self.allow_overlap = allow_overlap
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @property
+    def _own_transformers(self):
+        """Transformers that parties bring themselves, by name."""
+        if not isinstance(self.parties, list):
+            return {}
+        return {
+            entry[0]: entry[1]
+            for entry in self.parties
+            if isinstance(entry, tuple) and len(entry) == 3
+        }
+
+    def get_params(self, deep=True):
+        """Get parameters, those of every party's own transformer included.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include ``name`` and ``name__parameter`` of the transformers in a
+            list of parties, and the parameters of nested objects.
+
+        Returns
+        -------
+        params : dict
+        """
+        params = super().get_params(deep=deep)
+        if deep:
+            for name, transformer in self._own_transformers.items():
+                params[name] = transformer
+                if hasattr(transformer, "get_params"):
+                    nested = transformer.get_params(deep=True)
+                    params.update({f"{name}__{key}": v for key, v in nested.items()})
+        return params
+
+    def set_params(self, **params):
+        """Set parameters, those of every party's own transformer included.
+
+        Parameters
+        ----------
+        **params : dict
+            As named by :meth:`get_params`.
+
+        Returns
+        -------
+        self : VerticalPartitioner
+        """
+        if "parties" in params:
+            super().set_params(parties=params.pop("parties"))
+        own = self._own_transformers
+        nested = {}
+        for key in [key for key in params if key.split("__")[0] in own]:
+            name, _, parameter = key.partition("__")
+            if parameter:
+                nested.setdefault(name, {})[parameter] = params.pop(key)
+            else:
+                own[name] = params.pop(key)
+                self.parties = [
+                    (other, own[other], columns) for other, _, columns in self.parties
+                ]
+        super().set_params(**params)
+        for name, values in nested.items():
+            own[name].set_params(**values)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None):
+        """Find each party's columns and fit its transformer on them.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,), default=None
+            Only for a column splitter that measures importance. No party's transformer
+            sees it.
+
+        Returns
+        -------
+        self : VerticalPartitioner
+
+        Raises
+        ------
+        ValueError
+            If the parties and the columns do not match; the message names both.
+        """
+        self._fit_transform(X, y)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit_transform(self, X, y=None):
+        """Fit, and transform the same table.
+
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        X_out : ndarray, sparse matrix or DataFrame of shape (n_samples, n_outputs)
+            As for :meth:`transform`.
+        """
+        return self._fit_transform(X, y)
+
+    def _fit_transform(self, X, y):
+        X = self.fit_columns(X, y)
+        transformers = self.make_transformers(seed_sequence(None))
+        context = self._init_callback_context(
+            max_subtasks=len(transformers), sequential_subtasks=self.n_jobs is None
+        )
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        with config_context(transform_output=self._container):
+            fitted = Parallel(n_jobs=self.n_jobs)(
+                delayed(_fit_transform_party)(
+                    name,
+                    transformer,
+                    self._block(X, name),
+                    self,
+                    context.subcontext(
+                        task_name=f"fit {name}",
+                        task_id=None if self.n_jobs is None else i,
+                    ),
+                )
+                for i, (name, transformer) in enumerate(transformers.items())
+            )
+        self.transformers_ = {
+            name: transformer
+            for name, (transformer, _) in zip(transformers, fitted, strict=True)
+        }
+        outputs = [output for _, output in fitted]
+        stops = np.cumsum([0, *(output.shape[1] for output in outputs)])
+        self.output_slices_ = {
+            name: slice(int(start), int(stop))
+            for name, start, stop in zip(
+                transformers, stops[:-1], stops[1:], strict=True
+            )
+        }
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self._side_by_side(outputs)
+
+    def transform(self, X):
+        """Transform every party's columns and set the outputs side by side.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        X_out : ndarray, sparse matrix or DataFrame of shape (n_samples, n_outputs)
+            Sparse if any party's output is.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or unknown; the message names party and column.
+        """
+        check_is_fitted(self, "transformers_")
+        X = self._check_columns(X)
+        with config_context(transform_output=self._container):
+            outputs = Parallel(n_jobs=self.n_jobs)(
+                delayed(_transform_party)(name, transformer, self._block(X, name))
+                for name, transformer in self.transformers_.items()
+            )
+        for name, output in zip(self.transformers_, outputs, strict=True):
+            place = self.output_slices_[name]
+            if output.shape[1] != place.stop - place.start:
+                raise PartyValueError(
+                    name,
+                    f"its transformer gave {output.shape[1]} columns after giving "
+                    f"{place.stop - place.start} in fit",
+                )
+        return self._side_by_side(outputs)
+
+    def split(self, X):
+        """Hand out each party's block of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        blocks : dict of str to table
+            Name to the party's columns, of the same kind as ``X``.
+        """
+        check_is_fitted(self, "parties_")
+        X = self._check_columns(X)
+        return {name: self._block(X, name) for name in self.parties_}
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the output columns: ``party__feature``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the columns, where the table of ``fit`` had none.
+
+        Returns
+        -------
+        names : ndarray of str
+        """
+        check_is_fitted(self, "transformers_")
+        names = _check_feature_names_in(self, input_features)
+        return np.array(
+            [
+                f"{party}__{feature}"
+                for party, transformer in self.transformers_.items()
+                for feature in transformer.get_feature_names_out(
+                    names[self.parties_[party]]
+                )
+            ],
+            dtype=object,
+        )
+
+    def fit_columns(self, X, y=None, *, label_owner=None):
+        """Find each party's columns; the part of ``fit`` that estimators use.
+
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+        label_owner : str or int, default=None
+            Name or position of the one party that may hold no columns.
+
+        Returns
+        -------
+        X : table
+            Validated; a list of lists has become an array.
+        """
+        X = _check_table(X)
+        names = column_names(X)
+        validate_data(self, X, skip_check_array=True)
+        held = self._deal(X, y, names)
+        _check_names(held)
+        self._claim_remainder(held, names)
+        if label_owner is not None:
+            label_owner = party_name(held, label_owner)
+        for name, positions in held.items():
+            if not positions.size and name != label_owner:
+                raise ValueError(
+                    f"party {name!r} holds no column; only the label owner of an "
+                    "estimator that allows it may hold none"
+                )
+        if not self.allow_overlap:
+            _check_overlap(held, names)
+        self.parties_ = held
+        return X
+
+    def make_transformers(self, sequence):
+        """Unfitted transformer of each party that holds columns.
+
+        Parameters
+        ----------
+        sequence : numpy.random.SeedSequence
+            Root of the parties' seeds, unless ``random_state`` is set.
+
+        Returns
+        -------
+        transformers : dict of str to transformer
+        """
+        if self.random_state is not None:
+            sequence = seed_sequence(self.random_state)
+        own = self._own_transformers
+        transformers = {}
+        for name, child in zip(
+            self.parties_, sequence.spawn(len(self.parties_)), strict=True
+        ):
+            if self.parties_[name].size:
+                transformer = _resolve_transformer(own.get(name, self.transformer))
+                transformers[name] = seed_party(transformer, child)
+        return transformers
+
+    def _deal(self, X, y, names):
+        """Positions of each party's columns, as ``parties`` says."""
+        parties = self.parties
+        if isinstance(parties, Integral):
+            parties = RoundRobin(int(parties))
+        if hasattr(parties, "split_columns"):
+            self.splitter_ = clone(parties)
+            held = self.splitter_.split_columns(X, y)
+            return {name: np.asarray(positions) for name, positions in held.items()}
+        if hasattr(self, "splitter_"):
+            del self.splitter_
+        if isinstance(parties, list):
+            _check_triples(parties)
+            parties = {name: columns for name, _, columns in parties}
+        if not parties:
+            raise ValueError("parties is empty: name at least one party")
+        return {
+            name: resolve(columns, X, names, name) for name, columns in parties.items()
+        }
+
+    def _claim_remainder(self, held, names):
+        claimed = np.zeros(self.n_features_in_, dtype=bool)
+        for positions in held.values():
+            claimed[positions] = True
+        unclaimed = np.flatnonzero(~claimed)
+        if self.remainder in held:
+            positions = np.concatenate([held[self.remainder], unclaimed])
+            held[self.remainder] = positions.astype(int)
+        elif self.remainder == "raise":
+            if unclaimed.size:
+                columns = ", ".join(describe(i, names) for i in unclaimed[:5])
+                raise ValueError(
+                    f"{unclaimed.size} column(s) belong to no party: {columns}"
+                    f"{', …' if unclaimed.size > 5 else ''}; give them to a party, or "
+                    'set remainder="drop" or remainder="<name of a party>"'
+                )
+        elif self.remainder != "drop":
+            raise ValueError(
+                f"remainder={self.remainder!r} is neither 'raise' nor 'drop' nor one "
+                f"of the parties {list(held)}"
+            )
+
+    def _check_columns(self, X):
+        """Validate a later table and put its columns into the order of ``fit``."""
+        X = _check_table(X)
+        expected = getattr(self, "feature_names_in_", None)
+        names = column_names(X)
+        if expected is None or names is None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return X
+        if np.array_equal(names, expected):
+            return X
+        unknown = [str(name) for name in names if name not in set(expected)]
+        if unknown and self.remainder != "drop":
+            raise ValueError(
+                f"columns {unknown} were not seen in fit; drop them, or fit with "
+                'remainder="drop"'
+            )
+        position = {name: i for i, name in enumerate(names)}
+        order = np.zeros(len(expected), dtype=int)
+        for party, held in self.parties_.items():
+            for i in held:
+                if expected[i] not in position:
+                    raise ValueError(
+                        f"party {party!r}: column {expected[i]!r} is missing from the "
+                        "table"
+                    )
+                order[i] = position[expected[i]]
+        return _safe_indexing(X, order, axis=1)
+
+    def _block(self, X, party):
+        """One party's columns; a view where the columns are evenly spaced."""
+        positions = self.parties_[party]
+        if not isinstance(X, np.ndarray):
+            return _safe_indexing(X, positions, axis=1)
+        steps = np.diff(positions)
+        if len(steps) and steps[0] > 0 and (steps == steps[0]).all():
+            return X[:, positions[0] : positions[-1] + 1 : steps[0]]
+        return X[:, positions]
+
+    @property
+    def prepares_by_default(self):
+        """Whether every party uses the default preprocessing, which takes any table."""
+        transformers = self._own_transformers.values() or [self.transformer]
+        return all(
+            isinstance(each, PartyPreprocessor) or each == "auto"
+            for each in transformers
+        )
+
+    @property
+    def _container(self):
+        """Kind of table that this partitioner was asked to return."""
+        return _get_output_config("transform", self)["dense"]
+
+    def _side_by_side(self, outputs):
+        if any(sparse.issparse(output) for output in outputs):
+            return sparse.hstack(outputs).tocsr()
+        if self._container != "default":
+            adapter = _get_container_adapter("transform", self)
+            if all(adapter.is_supported_container(output) for output in outputs):
+                return adapter.hstack(outputs)
+        return np.hstack([np.asarray(output) for output in outputs])
+
+    def _sk_visual_block_(self):
+        if hasattr(self, "transformers_"):
+            transformers = self.transformers_
+            details = [positions.tolist() for positions in self.parties_.values()]
+        elif self._own_transformers:
+            transformers = self._own_transformers
+            details = [str(columns) for _, _, columns in self.parties]
+        else:
+            transformers = {"every party": self.transformer}
+            details = [str(self.parties)]
+        return _VisualBlock(
+            "parallel",
+            list(transformers.values()),
+            names=list(transformers),
+            name_details=details,
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        transformers = self._own_transformers.values() or [self.transformer]
+        inner = [
+            get_tags(_resolve_transformer(transformer)) for transformer in transformers
+        ]
+        inputs = tags.input_tags
+        inputs.allow_nan = all(t.input_tags.allow_nan for t in inner)
+        inputs.sparse = all(t.input_tags.sparse for t in inner)
+        inputs.string = all(t.input_tags.string for t in inner)
+        inputs.categorical = all(t.input_tags.categorical for t in inner)
+        tags.no_validation = all(t.no_validation for t in inner)
+        kept = [t.transformer_tags for t in inner if t.transformer_tags is not None]
+        if kept:
+            tags.transformer_tags.preserves_dtype = [
+                dtype
+                for dtype in kept[0].preserves_dtype
+                if all(dtype in other.preserves_dtype for other in kept)
+            ]
+        return tags
+
+
+def as_partition(parties):
+    """A fresh, unfitted partitioner from anything that ``parties`` accepts."""
+    if isinstance(parties, VerticalPartitioner):
+        return clone(parties)
+    return VerticalPartitioner(parties=parties)
+
+
+def party_name(names, active):
+    """Name of the active party, which is given by name or by position."""
+    names = list(names)
+    if isinstance(active, Integral) and -len(names) <= active < len(names):
+        return names[active]
+    if active in names:
+        return active
+    raise ValueError(f"active={active!r} is not one of the parties {names}")
+
+
+def _resolve_transformer(transformer):
+    if isinstance(transformer, str):
+        if transformer == "auto":
+            return PartyPreprocessor()
+        if transformer == "passthrough":
+            return FunctionTransformer(
+                accept_sparse=True, feature_names_out="one-to-one"
+            )
+        raise ValueError(
+            f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
+            "transformer"
+        )
+    return clone(transformer)
+
+
+def _fit_transform_party(name, transformer, block, caller, context):
+    context.call_on_fit_task_begin(estimator=caller)
+    output = _run(name, transformer.fit_transform, block)
+    context.call_on_fit_task_end(estimator=caller)
+    return transformer, output
+
+
+def _transform_party(name, transformer, block):
+    return _run(name, transformer.transform, block)
+
+
+def _run(name, method, block):
+    try:
+        output = method(block)
+    except InvalidColumnError as exc:
+        raise PartyValueError(name, str(exc)) from exc
+    except Exception as exc:
+        exc.add_note(f"in the transformer of party {name!r}")
+        raise
+    if getattr(output, "ndim", len(getattr(output, "shape", ()))) != 2:
+        raise PartyValueError(name, "its transformer's output is not a table")
+    if output.shape[0] != block.shape[0]:
+        raise PartyValueError(
+            name,
+            f"its transformer gave {output.shape[0]} rows for {block.shape[0]}; rows "
+            "must stay aligned over the parties",
+        )
+    return output
+
+
+def _check_table(X):
+    """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
+    is_frame = hasattr(X, "columns") and hasattr(X, "shape")
+    if is_frame:
+        n_rows, n_columns = X.shape
+        for count, what in ((n_rows, "sample(s)"), (n_columns, "feature(s)")):
+            if not count:
+                raise ValueError(
+                    f"Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
+                    "is required."
+                )
+        return X
+    if not isinstance(X, np.ndarray) and not sparse.issparse(X):
+        X = np.asarray(X)
+    return check_array(
+        X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
+    )
+
+
+def _check_names(parties):
+    for name in parties:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"the name of a party must be a string, got {name!r} of type "
+                f"{type(name).__name__}"
+            )
+        if not name or "__" in name or name in RESERVED_NAMES:
+            raise ValueError(
+                f"party name {name!r} is not allowed: a name is not empty, holds no "
+                f"double underscore and is none of {RESERVED_NAMES}"
+            )
+
+
+def _check_triples(parties):
+    for entry in parties:
+        if not (isinstance(entry, tuple) and len(entry) == 3):
+            raise ValueError(
+                "a list of parties holds (name, transformer, columns) tuples, got a "
+                f"{type(entry).__name__}"
+            )
+    names = [name for name, _, _ in parties]
+    repeated = sorted({str(name) for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"duplicate party names {repeated}")
+    taken = set(names).intersection(VerticalPartitioner().get_params(deep=False))
+    if taken:
+        raise ValueError(
+            f"party names {sorted(taken)} are parameters of VerticalPartitioner"
+        )
+
+
+def _check_overlap(held, names):
+    owner = {}
+    for party, positions in held.items():
+        for position in positions:
+            if position in owner:
+                raise ValueError(
+                    f"{describe(position, names)} is held by both "
+                    f"{owner[position]!r} and {party!r}; set allow_overlap=True if "
+                    "they really share it"
+                )
+            owner[position] = party

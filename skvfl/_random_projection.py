@@ -1,0 +1,534 @@
+"""RAP: one round of random projections, then any model on the server."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import nullcontext
+
+import numpy as np
+from sklearn.base import TransformerMixin, clone, is_classifier
+from sklearn.decomposition import PCA
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import check_consistent_length, compute_sample_weight, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+
+from skvfl._base import VFLEstimator
+from skvfl._label_protection import ClassOwner, TargetOwner
+from skvfl._partition import as_partition, party_name
+from skvfl._projection import GaussianProjection
+from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._sklearn import (
+    HasMethods,
+    StrOptions,
+    _check_sample_weight,
+    _fit_context,
+    _num_samples,
+)
+from skvfl.exceptions import PrivacyLeakWarning
+from skvfl.federation import CommunicationLog, TransformerParty
+from skvfl.federation._transport import check_rows
+
+_DEFAULT_MODELS = {
+    "classifier": MLPClassifier(hidden_layer_sizes=(128,)),
+    "regressor": MLPRegressor(hidden_layer_sizes=(128,)),
+}
+
+
+def _model_has(method):
+    return lambda self: hasattr(self._model, method)
+
+
+def _only_decision_function(self):
+    return hasattr(self._model, "decision_function") and not hasattr(
+        self._model, "predict_proba"
+    )
+
+
+class RandomProjectionVFL(TransformerMixin, VFLEstimator):
+    """One-round vertical federated learning by random projection (RAP).
+
+    Every party multiplies its prepared columns by a private random matrix and sends the
+    product to a server once; the label owner sends protected labels; the server trains
+    any scikit-learn model on what it received. It is a classifier or a regressor, as
+    ``estimator`` is.
+
+    Read more in the :ref:`User Guide <rap>`.
+
+    Parameters
+    ----------
+    estimator : {"classifier", "regressor"} or estimator, default="classifier"
+        The server's model. ``"classifier"`` and ``"regressor"`` are the paper's
+        perceptron with one hidden layer of 128 units, trained by Adam (scikit-learn's
+        ``MLPClassifier`` and ``MLPRegressor``); any classifier, regressor or skorch net
+        will do. A skorch net needs two output units per class when labels are
+        protected.
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`; a partitioner also
+        says how parties prepare their columns before projecting.
+    projection : transformer, default=None
+        What each party applies to its prepared columns; a
+        :class:`GaussianProjection` by default. Every party gets a clone with a seed of
+        its own.
+    active : str or int, default=0
+        Name or position of the label owner. It may hold no columns.
+    label_protection : bool, default=True
+        Whether the server sees two aliases per class, drawn anew for every row, instead
+        of the classes, or a secret mixture of the target and a pseudo target instead of
+        the target. Predictions are sent to the label owner, who decodes them.
+    whiten : bool, default=False
+        Whether the server decorrelates and rescales the received columns before it
+        trains (principal components of unit variance, numerical rank kept). Repairs
+        the conditioning of ``GaussianProjection(kind="gaussian")``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, as in scikit-learn; the label owner turns them into
+        weights of rows. With protected labels this tells the server which aliases may
+        belong together.
+    transport : {"local", "process"} or Transport, default="local"
+        How the parties are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and of the server model's, where that has no
+        seed of its own. ``None`` takes fresh entropy from the operating system. A known
+        seed is a known secret.
+
+    Attributes
+    ----------
+    estimator_ : estimator or list of estimator
+        The server's fitted model; two of them for a protected target that the model
+        cannot learn as two outputs at once.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, if this is a classifier.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``: one message from every party with columns, and one from
+        the label owner.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    GaussianProjection : One party's projection.
+    VerticalPartitioner : Parties with any transformer.
+
+    Notes
+    -----
+    *Who learns what.* The server sees every party's projected columns, the number of
+    rows and columns, and protected labels; when predicting it sees the projected row
+    and its own prediction in terms of aliases. The label owner sees the predictions.
+    Parties see nothing of each other. Projection hides values from those who know
+    nothing else; it is neither encryption nor differential privacy: see
+    :class:`GaussianProjection` and :ref:`the privacy page <rap_privacy>` for what known
+    rows, known distributions and few distinct values give away. The aliases of a class
+    are statistically alike, so the server can pair them by clustering; they protect
+    labels from being read, not from being inferred. Weights of rows are sent as they
+    are.
+
+    *Deviations from the paper.* Columns are standardised inside each party first,
+    which accuracy needs. ``predict_proba`` sums a class's aliases and ``predict``
+    follows it, where the paper takes the best single alias. Where the model supports
+    it, a protected target takes one model with two outputs instead of two models. A
+    target is standardised by the label owner, and the pseudo target is drawn at that
+    scale.
+
+    References
+    ----------
+    .. [1] Q. Zhang, X. Yan, Y. Ding, F. Fu, C. Hu, Q. Xu, X. Chen, J. Jiang, "RAP:
+       Random Projection is What You Need for Vertical Federated Learning".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skvfl import RandomProjectionVFL
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
+    >>> cross_val_score(vfl, X, y).mean().round(2)
+    0.97
+    >>> vfl.fit(X, y).communication_.n_rounds
+    1
+    """
+
+    _parameter_constraints = {
+        **VFLEstimator._parameter_constraints,
+        "estimator": [StrOptions(set(_DEFAULT_MODELS)), HasMethods(["fit", "predict"])],
+        "projection": [HasMethods(["fit_transform", "transform"]), None],
+        "label_protection": ["boolean"],
+        "whiten": ["boolean"],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        estimator="classifier",
+        *,
+        parties=2,
+        projection=None,
+        active=0,
+        label_protection=True,
+        whiten=False,
+        class_weight=None,
+        transport="local",
+        random_state=None,
+    ):
+        self.estimator = estimator
+        self.parties = parties
+        self.projection = projection
+        self.active = active
+        self.label_protection = label_protection
+        self.whiten = whiten
+        self.class_weight = class_weight
+        self.transport = transport
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Let the parties project once and train the server's model.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The label owner's labels or target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, which the label owner sends to the server.
+
+        Returns
+        -------
+        self : RandomProjectionVFL
+
+        Raises
+        ------
+        ValueError
+            If the labels do not suit the estimator, or if the parties and the columns
+            do not match; the message names both.
+        PartyError
+            If a party fails; the message names it.
+        """
+        X, active = self._fit_partition(X, y)
+        labels = self._encode_labels(y)
+        check_consistent_length(X, labels)
+        weights = self._weights(X, labels, sample_weight)
+        context = self._init_callback_context(max_subtasks=2)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        to_parties, to_server = seed_sequence(self.random_state).spawn(2)
+        blocks = self.partition_.split(X)
+        parties = [
+            party.holding(block=blocks.pop(party.name), labels=labels, weights=weights)
+            if party.name == active
+            else party.holding(block=blocks.pop(party.name))
+            for party in self._make_parties(active, to_parties)
+        ]
+        model = seed_missing(clone(self._model), to_server)
+        self.communication_ = CommunicationLog()
+        with self._connect(parties, self.communication_) as session:
+            self._fit_protocol(session, active, _num_samples(X), model, context)
+        self._parties = session.parties
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def _fit_protocol(self, session, active, n_rows, model, context):
+        """The paper's Algorithm 1, steps 1 to 3, as the server sees them."""
+        task = context.subcontext(task_name="project")
+        task.call_on_fit_task_begin(estimator=self)
+        session.begin_round()
+        projected = session.call("fit_transform", to=self._holders)
+        labels = session.ask(active, "protect_labels")
+        matrices = check_rows(projected, n_rows)
+        self._widths = {
+            name: matrix.shape[1]
+            for name, matrix in zip(projected, matrices, strict=True)
+        }
+        received = np.hstack(matrices)
+        del projected, matrices
+        task.call_on_fit_task_end(estimator=self)
+
+        task = context.subcontext(task_name="train")
+        self._whitener = _whitener(received) if self.whiten else None
+        if self.whiten:
+            received = self._whitener.transform(received)
+        nested = hasattr(model, "set_callbacks")
+        with task.propagate_callback_context(model) if nested else nullcontext():
+            task.call_on_fit_task_begin(estimator=self)
+            self.estimator_ = _fit_model(
+                model, received, labels["labels"], labels["weights"]
+            )
+            task.call_on_fit_task_end(estimator=self)
+
+    def _collect(self, session, X):
+        """What the server receives for rows to be served."""
+        session.begin_round()
+        projected = session.call("transform", to=self._holders)
+        return np.hstack(check_rows(projected, _num_samples(X), self._widths))
+
+    def _serve(self, X, method, operation):
+        """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
+        active = party_name(self.partition_.parties_, self.active)
+        with self._connect_fitted(X) as session:
+            received = self._collect(session, X)
+            if self._whitener is not None:
+                received = self._whitener.transform(received)
+            answer = _predict(self.estimator_, method, received)
+            if answer.ndim == 2 and is_classifier(self):
+                answer = {"scores": answer, "aliases": self.estimator_.classes_}
+            else:
+                answer = {"answer": answer}
+            return session.ask(active, operation, reply_to=active, **answer)
+
+    def predict(self, X):
+        """Predict labels or targets, decoded by the label owner.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Of the data type of ``classes_`` for a classifier, float64 for a regressor.
+        """
+        check_is_fitted(self)
+        if not is_classifier(self):
+            return self._serve(X, "predict", "recover_target")
+        if hasattr(self._model, "predict_proba"):
+            codes = self.predict_proba(X).argmax(axis=1)
+        else:
+            codes = self._serve(X, "predict", "recover_codes")
+        return self.classes_[codes]
+
+    @available_if(_model_has("predict_proba"))
+    def predict_proba(self, X):
+        """Probability of each class: the sum over its aliases.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes), dtype float64
+            Columns in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        return self._serve(X, "predict_proba", "recover_scores")
+
+    @available_if(_only_decision_function)
+    def decision_function(self, X):
+        """Score of each class, for models without probabilities.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
+            The better of a class's aliases; for two classes half the difference, which
+            is positive where the second is predicted.
+        """
+        check_is_fitted(self)
+        scores = self._serve(X, "decision_function", "recover_best")
+        if len(self.classes_) == 2:
+            return (scores[:, 1] - scores[:, 0]) / 2
+        return scores
+
+    def transform(self, X):
+        """Project rows: what the server sees of them.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        projected : ndarray of shape (n_samples, n_outputs), dtype float32 or float64
+            Every party's projection, side by side.
+        """
+        check_is_fitted(self)
+        with self._connect_fitted(X) as session:
+            return self._collect(session, X)
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy of a classifier, R² of a regressor.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+        y : array-like of shape (n_samples,)
+            True labels or targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+        """
+        metric = accuracy_score if is_classifier(self) else r2_score
+        return metric(y, self.predict(X), sample_weight=sample_weight)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the projected columns: ``party__projection0`` and so on.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored.
+
+        Returns
+        -------
+        names : ndarray of str
+        """
+        check_is_fitted(self)
+        return np.array(
+            [
+                f"{party}__projection{i}"
+                for party, width in self._widths.items()
+                for i in range(width)
+            ],
+            dtype=object,
+        )
+
+    @property
+    def _model(self):
+        if isinstance(self.estimator, str):
+            return _DEFAULT_MODELS[self.estimator]
+        return self.estimator
+
+    @property
+    def _holders(self):
+        """Parties that hold columns."""
+        return [name for name, held in self.partition_.parties_.items() if held.size]
+
+    def _encode_labels(self, y):
+        """Labels as the label owner keeps them: class codes, or a float target."""
+        if not is_classifier(self):
+            return validate_data(self, y=y, y_numeric=True).astype(np.float64)
+        y = validate_data(self, y=y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("y holds one class only; a classifier needs at least two")
+        return codes.astype(np.int64)
+
+    def _weights(self, X, labels, sample_weight):
+        if sample_weight is None and self.class_weight is None:
+            return None
+        if not has_fit_parameter(self._model, "sample_weight"):
+            raise ValueError(
+                f"{type(self._model).__name__} does not support sample_weight, which "
+                "weights of rows and classes need"
+            )
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if self.class_weight is None:
+            return weights
+        if not is_classifier(self):
+            raise ValueError("class_weight is for classifiers only")
+        if self.label_protection:
+            warnings.warn(
+                "class_weight gives the rows of a class one weight, which shows the "
+                "server which aliases may belong together",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )
+        return weights * compute_sample_weight(self.class_weight, self.classes_[labels])
+
+    def _make_parties(self, active, sequence):
+        to_prepare, to_project, to_protect = sequence.spawn(3)
+        prepare = self.partition_.make_transformers(to_prepare)
+        names = list(self.partition_.parties_)
+        parties = []
+        for name, seed in zip(names, to_project.spawn(len(names)), strict=True):
+            transformer = None
+            if name in prepare:
+                projection = self.projection
+                projection = (
+                    GaussianProjection() if projection is None else clone(projection)
+                )
+                transformer = make_pipeline(prepare[name], seed_party(projection, seed))
+            if name != active:
+                party = TransformerParty(name, transformer)
+            elif is_classifier(self):
+                party = ClassOwner(
+                    name,
+                    transformer,
+                    len(self.classes_),
+                    self.label_protection,
+                    to_protect,
+                )
+            else:
+                party = TargetOwner(
+                    name, transformer, self.label_protection, to_protect
+                )
+            parties.append(party)
+        return parties
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        model = get_tags(self._model)
+        tags.estimator_type = model.estimator_type
+        tags.classifier_tags = model.classifier_tags
+        tags.regressor_tags = model.regressor_tags
+        if tags.classifier_tags is not None:
+            tags.classifier_tags.multi_label = False
+        tags.target_tags.required = True
+        partition = get_tags(as_partition(self.parties))
+        tags.transformer_tags.preserves_dtype = (
+            partition.transformer_tags.preserves_dtype
+        )
+        return tags
+
+
+def _whitener(received):
+    """Principal components of unit variance, as many as the numerical rank."""
+    tolerance = received.shape[1] * np.finfo(received.dtype).eps
+    covariance = np.cov(received, rowvar=False)
+    rank = np.linalg.matrix_rank(covariance, rtol=tolerance, hermitian=True)
+    return PCA(max(rank, 1), whiten=True, svd_solver="covariance_eigh").fit(received)
+
+
+def _is_net(model):
+    return any(kind.__module__.startswith("skorch.") for kind in type(model).__mro__)
+
+
+def _fit_model(model, received, labels, weights):
+    """Fit the server's model, or two of them where it cannot learn two outputs."""
+    params = {} if weights is None else {"sample_weight": weights}
+    if _is_net(model):
+        received = received.astype(np.float32)
+    if labels.ndim == 1:
+        return model.fit(received, labels, **params)
+    if _is_net(model):
+        columns = list(np.split(labels.astype(np.float32), labels.shape[1], axis=1))
+    elif get_tags(model).target_tags.multi_output and labels.shape[1] > 1:
+        columns = [labels]
+    else:
+        columns = list(labels.T)
+    models = [clone(model).fit(received, column, **params) for column in columns]
+    return models[0] if len(models) == 1 else models
+
+
+def _predict(model, method, received):
+    """The server's answer: aliases, scores of aliases, or predicted columns."""
+    if isinstance(model, list):
+        return np.column_stack([_predict(each, method, received) for each in model])
+    if _is_net(model):
+        received = received.astype(np.float32)
+    answer = np.asarray(getattr(model, method)(received))
+    if method == "decision_function" and answer.ndim == 1:
+        return np.column_stack([-answer, answer])
+    if method == "predict" and get_tags(model).estimator_type == "regressor":
+        return answer.reshape(len(received), -1)
+    return answer

@@ -1,0 +1,5 @@
+"""Data sets with the columns that each party holds."""
+
+from skvfl.datasets._local import available, load
+
+__all__ = ["available", "load"]

@@ -1,0 +1,44 @@
+"""Errors and warnings that name the party, the column and the cure."""
+
+from __future__ import annotations
+
+
+class InvalidColumnError(ValueError):
+    """A party's columns cannot be used as they are.
+
+    The message names columns and positions and never quotes a value of the table, so
+    it may leave the party that raised it.
+    """
+
+
+class PartyError(RuntimeError):
+    """A party failed, died, or sent a reply that cannot be used.
+
+    Parameters
+    ----------
+    party : str
+        Name of the party.
+    message : str
+        What happened, in words that may be read outside the party.
+
+    Attributes
+    ----------
+    party : str
+        Name of the party.
+    """
+
+    def __init__(self, party: str, message: str) -> None:
+        super().__init__(f"party {party!r}: {message}")
+        self.party = party
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[PartyError], tuple[str, str]]:
+        return type(self), (self.party, self.message)
+
+
+class PartyValueError(PartyError, ValueError):
+    """A party refused its input; also a :class:`ValueError`."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something crosses between organisations that the user may not expect."""

@@ -1,0 +1,19 @@
+"""Parties, the transports between them, and the log of what crossed."""
+
+from skvfl.federation._log import CommunicationLog, Message, record_communication
+from skvfl.federation._party import Party, TransformerParty, operation
+from skvfl.federation._process import ProcessTransport
+from skvfl.federation._transport import LocalTransport, Session, Transport
+
+__all__ = [
+    "CommunicationLog",
+    "LocalTransport",
+    "Message",
+    "Party",
+    "ProcessTransport",
+    "Session",
+    "TransformerParty",
+    "Transport",
+    "operation",
+    "record_communication",
+]

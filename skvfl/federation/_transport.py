@@ -1,0 +1,240 @@
+"""Transports carry operations to parties, bring the replies, and count both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from skvfl.exceptions import PartyError
+from skvfl.federation import _wire
+from skvfl.federation._log import CommunicationLog
+from skvfl.federation._party import Party
+
+
+class Session(ABC):
+    """One protocol run: its parties, the place where it runs, and its log.
+
+    A session is a context manager. When the block ends well the parties come home
+    without what they held, as ``parties``; when it fails they are dismissed.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        In the order of the protocol.
+    log : CommunicationLog
+        Where messages are recorded.
+    centre : str
+        Name of the organisation that runs the protocol: ``"server"``, or a party.
+
+    Attributes
+    ----------
+    parties : dict of str to Party
+        The parties, once the session has ended well.
+    """
+
+    def __init__(
+        self, parties: Sequence[Party], log: CommunicationLog, centre: str
+    ) -> None:
+        self.names = [party.name for party in parties]
+        self.log = log
+        self.centre = centre
+        self.parties: dict[str, Party] = {}
+
+    def begin_round(self) -> None:
+        """Start the next communication round."""
+        self.log.begin_round()
+
+    def call(
+        self,
+        operation: str,
+        *,
+        to: Iterable[str] | None = None,
+        reply_to: str | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Ask parties for an operation.
+
+        Parameters
+        ----------
+        operation : str
+            Name of the operation.
+        to : iterable of str, default=None
+            Names of the parties; all of them by default.
+        reply_to : str, default=None
+            Who receives the replies; the centre by default. A party that keeps its
+            own answer replies to itself, and nothing is counted.
+        **arguments : arrays, scalars, strings, lists and dicts
+            Sent to every party asked.
+
+        Returns
+        -------
+        replies : dict of str to reply
+            In the order of the parties, whatever order the replies arrived in.
+
+        Raises
+        ------
+        PartyError
+            If a party fails, dies, or does not answer in time.
+        """
+        asked = set(self.names if to is None else to)
+        names = [name for name in self.names if name in asked]
+        if len(names) < len(asked):
+            raise ValueError(f"no such party: {sorted(asked.difference(names))}")
+        request = [operation, arguments]
+        replies = {}
+        for name, (reply, sent, received) in self._exchange(names, request).items():
+            self.log.record(self.centre, name, operation, *sent)
+            receiver = self.centre if reply_to is None else reply_to
+            self.log.record(name, receiver, operation, *received)
+            replies[name] = reply
+        return replies
+
+    def ask(self, party: str, operation: str, **arguments: Any) -> Any:
+        """Reply of one party; see :meth:`call`."""
+        return self.call(operation, to=[party], **arguments)[party]
+
+    @abstractmethod
+    def _exchange(
+        self, names: list[str], request: Any
+    ) -> dict[str, tuple[Any, tuple[int, bool], tuple[int, bool]]]:
+        """Reply of each party, and what the request and the reply measure."""
+
+    @abstractmethod
+    def _dismiss(self) -> dict[str, Party]:
+        """End every party's part and return the parties without what they held."""
+
+    @abstractmethod
+    def _abort(self) -> None:
+        """End every party's part at once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.parties = self._dismiss()
+        finally:
+            self._abort()
+
+
+class Transport(ABC):
+    """How operations reach the parties.
+
+    A transport holds settings only, so that it can be a constructor parameter:
+    estimators are cloned and pickled with it, and open a session for every run.
+    """
+
+    @abstractmethod
+    def connect(
+        self, parties: Sequence[Party], log: CommunicationLog, centre: str = "server"
+    ) -> Session:
+        """Hand the parties over and open a session with them."""
+
+
+class LocalTransport(Transport):
+    """All parties in this process; the default.
+
+    Replies are delivered as the wire would deliver them, read-only and with the same
+    types, but the arrays are not copied.
+
+    See Also
+    --------
+    ProcessTransport : Every party in a process of its own.
+    """
+
+    def connect(
+        self, parties: Sequence[Party], log: CommunicationLog, centre: str = "server"
+    ) -> Session:
+        """Open a session with parties that live in this process."""
+        return _LocalSession(parties, log, centre)
+
+    def __repr__(self) -> str:
+        return "LocalTransport()"
+
+
+class _LocalSession(Session):
+    def __init__(
+        self, parties: Sequence[Party], log: CommunicationLog, centre: str
+    ) -> None:
+        super().__init__(parties, log, centre)
+        self._present = {party.name: party for party in parties}
+
+    def _exchange(
+        self, names: list[str], request: Any
+    ) -> dict[str, tuple[Any, tuple[int, bool], tuple[int, bool]]]:
+        sent = _wire.measure(request)
+        exchanged = {}
+        for name in names:
+            operation, arguments = _wire.freeze(request)
+            reply = answer(self._present[name], operation, arguments)
+            exchanged[name] = (reply[1], sent, _wire.measure(reply))
+        return exchanged
+
+    def _dismiss(self) -> dict[str, Party]:
+        for party in self._present.values():
+            party.release()
+        return self._present
+
+    def _abort(self) -> None:
+        for party in self._present.values():
+            party.release()
+
+
+def answer(party: Party, operation: str, arguments: dict[str, Any]) -> list[Any]:
+    """A party's answer to a request, as the wire delivers it."""
+    reply = party.perform(operation, arguments)
+    try:
+        return ["ok", _wire.freeze(reply)]
+    except TypeError as exc:
+        raise PartyError(party.name, f"its reply to {operation!r}: {exc}") from exc
+
+
+def check_rows(
+    replies: Mapping[str, Any], n_rows: int, widths: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """Validate one matrix per party at the boundary.
+
+    Parameters
+    ----------
+    replies : dict of str to reply
+        What the parties sent.
+    n_rows : int
+        Number of rows that everybody speaks about.
+    widths : dict of str to int, default=None
+        Number of columns that each party must send; any number by default.
+
+    Returns
+    -------
+    matrices : list of ndarray of shape (n_rows, n_columns)
+        In the order of ``replies``.
+
+    Raises
+    ------
+    PartyError
+        If a reply is not a finite matrix of the expected shape.
+    """
+    for party, reply in replies.items():
+        if not isinstance(reply, np.ndarray) or reply.ndim != 2:
+            raise PartyError(party, "its reply is not a matrix")
+        if len(reply) != n_rows:
+            raise PartyError(
+                party, f"it sent {len(reply)} rows where {n_rows} were expected"
+            )
+        if widths is not None and reply.shape[1] != widths[party]:
+            raise PartyError(
+                party,
+                f"it sent {reply.shape[1]} columns where {widths[party]} were expected",
+            )
+        if not np.isfinite(reply).all():
+            raise PartyError(party, "its reply holds values that are not finite")
+    return list(replies.values())
