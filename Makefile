@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+DOCS := docs/_build docs/auto_examples docs/generated
 
 export OMP_NUM_THREADS := 1
 
@@ -20,11 +21,11 @@ test: .venv/.installed-test
 	$(BIN)/python -m pytest
 
 docs: .venv/.installed-docs
-	rm -rf docs/generated
-	$(BIN)/sphinx-build -E -W -n -q -b html docs docs/_build/html
+	rm -rf $(DOCS)
+	$(BIN)/sphinx-build -W -n -q -b html docs docs/_build/html
 
 clean:
-	rm -rf .venv build dist *.egg-info docs/_build docs/auto_examples docs/generated
+	rm -rf .venv build dist *.egg-info $(DOCS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

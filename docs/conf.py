@@ -38,12 +38,15 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"(^|/)(?!plot_)[^/]*\.py$",
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "write_computation_times": False,
 }
 
 
-def skip_request_methods(app, what, name, obj, skip, options):
-    """Leave out scikit-learn's request methods: their text links to its own guide."""
-    return skip or (name.startswith("set_") and name.endswith("_request"))
+def skip_foreign_members(app, what, name, obj, skip, options):
+    """Leave out what is inherited from Python or scikit-learn."""
+    function = getattr(obj, "fget", obj)
+    module = getattr(function, "__module__", None) or ""
+    return skip or not module.startswith("skvfl.")
 
 
 def resolve_public_name(app, env, node, contnode):
@@ -61,5 +64,5 @@ def resolve_public_name(app, env, node, contnode):
 
 
 def setup(app):
-    app.connect("autodoc-skip-member", skip_request_methods)
+    app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("missing-reference", resolve_public_name)

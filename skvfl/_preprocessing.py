@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, date, timedelta
+from decimal import Decimal
+from itertools import repeat
+from numbers import Integral, Real
+from typing import NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
-from sklearn import config_context
+from scipy.linalg.blas import dnrm2
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
+from sklearn.utils.sparsefuncs import inplace_column_scale
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._sklearn import (
@@ -23,12 +31,38 @@ from skvfl._sklearn import (
 from skvfl.exceptions import InvalidColumnError
 
 NUMBERS = "numbers"
-CATEGORIES = "categories"
+STRINGS = "strings"
 DATETIMES = "datetimes"
 AWARE_DATETIMES = "datetimes with time zone"
 DURATIONS = "durations"
 EMPTY = "no values"
 
+INFINITE = (
+    "holds infinite values (inf); replace them by missing values or clip them on "
+    "purpose before fitting"
+)
+TOO_LARGE = (
+    "holds values too large for {} once standardised; clip them on purpose or express "
+    "them in another unit"
+)
+UNSUPPORTED = (
+    "holds values of type {}; an argument must be a table of strings, numbers, "
+    "booleans or times: convert this column or leave it out"
+)
+FAMILIES = {
+    STRINGS: str,
+    DURATIONS: (timedelta, np.timedelta64),  # numpy's one is also a number
+    NUMBERS: (Real, Decimal, np.bool_),
+    DATETIMES: (date, np.datetime64),
+}
+MISSING_TYPES = {"NoneType", "NAType", "NaTType"}
+OBJECT_DTYPES = {
+    NUMBERS: "f8",
+    DATETIMES: "M8[us]",
+    AWARE_DATETIMES: "M8[us]",
+    DURATIONS: "m8[us]",
+}
+NUMERIC_DTYPES = "biuf"
 ONE_SECOND = np.timedelta64(1, "s")
 CHUNK_CELLS = 2**15
 
@@ -41,7 +75,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     """Turn one party's columns of any kind into finite numbers.
 
     The default per-party preprocessing of :class:`VerticalPartitioner`: each party
-    fits its own on its own columns, and nothing it learns leaves the party.
+    fits its own on its own columns only.
 
     - Numbers and booleans: missing values are imputed by the median, then the column
       is standardised.
@@ -61,9 +95,9 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     kinds_ : list of str
-        What each input column was taken for: ``"numbers"``, ``"categories"``,
-        ``"datetimes"``, ``"datetimes with time zone"``, ``"durations"`` or
-        ``"no values"``.
+        What each input column was taken for: ``"numbers"`` (booleans too),
+        ``"strings"`` (categories too), ``"datetimes"``, ``"datetimes with time zone"``,
+        ``"durations"`` or ``"no values"``.
     n_features_in_ : int
         Number of columns seen during :term:`fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -176,7 +210,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             If a column holds values of another kind than in :term:`fit`, infinite
             values, or values too large for `dtype`. The message names the column.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "kinds_")
         return self._transform(self._read(X, reset=False))
 
     def get_feature_names_out(self, input_features=None):
@@ -192,7 +226,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         names : ndarray of str objects
             The column's name, or ``"<column>_<category>"``.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "kinds_")
         names = _check_feature_names_in(self, input_features)
         names_out = []
         for j, name in enumerate(names):
@@ -203,7 +237,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         return np.array(names_out, dtype=object)
 
     def _read(self, X, *, reset):
-        """A sparse matrix, an ndarray of numbers, or a list of (kind, values)."""
+        """Validate; a sparse matrix, an ndarray of numbers or (kind, values) pairs."""
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
         if not is_frame:
@@ -212,14 +246,12 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             check_array(np.empty(frame.shape), estimator=self)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if is_frame:
-            table = _homogeneous_numbers(frame)
-        if table is None:
-            return [
-                _read_series(frame[:, j], self._where(j)) for j in range(frame.shape[1])
-            ]
-        if sparse.issparse(table) or table.dtype.kind in "biuf":
-            return table
-        return [_read_array(table[:, j], self._where(j)) for j in range(table.shape[1])]
+            table = _numeric_table(frame)
+            if table is None:
+                return self._read_columns(frame, _read_series)
+        elif table.dtype.kind not in NUMERIC_DTYPES:
+            return self._read_columns(table, _read_values)
+        return table
 
     def _check_array(self, X):
         checks = {"ensure_all_finite": False, "estimator": self, "input_name": "X"}
@@ -228,52 +260,386 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             return check_array(X, dtype=object, **checks)
         return table
 
-    def _where(self, j):
-        return f"column {_check_feature_names_in(self, None)[j]!r} (position {j})"
+    def _read_columns(self, table, read):
+        columns = []
+        for j in range(table.shape[1]):
+            with self._naming(j):
+                columns.append(read(table[:, j]))
+        return columns
+
+    @contextmanager
+    def _naming(self, j):
+        """Put the name of the column before the message of an error about it."""
+        try:
+            yield
+        except InvalidColumnError as exc:
+            raise type(exc)(f"{self._describe(j)} {exc}") from None
+
+    def _describe(self, j):
+        name = _check_feature_names_in(self, None)[j]
+        return f"column {str(name)!r} (position {j})"
 
     def _fit(self, table):
         self._sparse = sparse.issparse(table)
+        self._encodings = {}
+        self._origins = {}
         if self._sparse:
-            self._fit_sparse(table)
+            kinds = self._fit_sparse(table)
         else:
-            self._fit_columns(_as_columns(table))
-        for j, kind in enumerate(self.kinds_):
+            kinds = self._fit_columns(_columns(table))
+        for j, kind in enumerate(kinds):
             if kind == EMPTY:
                 warnings.warn(
-                    f"{self._where(j)} has no value at all; it becomes a constant 0",
+                    f"{self._describe(j)} has no value at all: it becomes a constant 0",
                     UserWarning,
                     stacklevel=4,
                 )
+        self.kinds_ = kinds
 
     def _fit_columns(self, columns):
-        self.kinds_ = []
-        self._encodings = {}
-        self._origins = {}
+        kinds = []
         statistics = []
         for j, (kind, values) in enumerate(columns):
             if _all_missing(values):
                 kind = EMPTY
                 statistics.append((0.0, 0.0, np.inf))
-            elif kind == CATEGORIES:
-                self._encodings[j] = Encoding(values, self.max_categories)
+            elif kind == STRINGS:
+                self._encodings[j] = _encode(values, self.max_categories)
             else:
                 if kind != NUMBERS:
                     self._origins[j] = _origin(values)
                     values = _seconds(values, self._origins[j])
-                statistics.append(_statistics(values, self._where(j)))
-            self.kinds_.append(kind)
+                with self._naming(j):
+                    statistics.append(_statistics(values))
+            kinds.append(kind)
         self._median, self._mean, self._scale = np.reshape(statistics, (-1, 3)).T
+        return kinds
 
-    def _fit_sparse(self, X):
-        _refuse_infinite(X, self._where)
-        X = X.astype(np.float64)
-        with config_context(transform_output="default"), warnings.catch_warnings():
-            self._median = (
-                SimpleImputer(strategy="median", keep_empty_features=True)
-                .fit(X)
-                .statistics_
-            )
-        self._impute_sparse(X)
+    def _fit_sparse(self, table):
+        X, missing, columns = self._read_sparse(table)
+        imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(X)
+        self._median = imputer.statistics_
+        X.data[missing] = self._median[columns]
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = StandardScaler(with_mean=False).fit(X).scale_
+        too_large = np.flatnonzero(~np.isfinite(scale))
+        if too_large.size:
+            with self._naming(too_large[0]):
+                raise InvalidColumnError(TOO_LARGE.format("float64"))
+        empty = np.bincount(columns, minlength=X.shape[1]) == X.shape[0]
+        self._scale = np.where(empty, np.inf, scale)
+        return [EMPTY if is_empty else NUMBERS for is_empty in empty]
+
+    def _read_sparse(self, table):
+        """Copy to float64; say which stored values are missing, in which columns."""
+        X = table.astype(np.float64)
+        columns = X.tocoo().col
+        infinite = columns[np.isinf(X.data)]
+        if infinite.size:
+            with self._naming(infinite.min()):
+                raise InvalidColumnError(INFINITE)
+        missing = np.isnan(X.data)
+        return X, missing, columns[missing]
 
     def _transform(self, table):
-        raise NotImplementedError
+        if sparse.issparse(table) != self._sparse:
+            fitted, given = ("sparse", "dense") if self._sparse else ("dense", "sparse")
+            raise ValueError(
+                f"X is {given}, but {type(self).__name__} was fitted on a {fitted} "
+                f"table, which it scales in another way; convert X to a {fitted} one"
+            )
+        if self._sparse:
+            return self._transform_sparse(table)
+        if isinstance(table, np.ndarray) and not self._encodings and not self._origins:
+            out = np.empty(table.shape, dtype=self.dtype)
+            self._standardise(table, out, np.arange(table.shape[1]), slice(None))
+            return out
+        return self._transform_columns(list(_columns(table)))
+
+    def _transform_columns(self, columns):
+        n_rows = len(columns[0][1])
+        widths = [1] * len(columns)
+        for j, encoding in self._encodings.items():
+            widths[j] = len(encoding.labels)
+        ends = np.cumsum(widths)
+        out = np.zeros((n_rows, ends[-1]), dtype=self.dtype)
+        numeric = np.setdiff1d(np.arange(len(columns)), list(self._encodings))
+        numbers = np.empty((n_rows, len(numeric)), order="F")
+        targets = dict(zip(numeric.tolist(), numbers.T, strict=True))
+        for j, (kind, values) in enumerate(columns):
+            with self._naming(j):
+                values = self._match(j, kind, values)
+            if j in self._encodings:
+                self._encodings[j].write(values, out[:, ends[j] - widths[j] : ends[j]])
+            else:
+                targets[j][:] = values
+        self._standardise(numbers, out, numeric, ends[numeric] - 1)
+        return out
+
+    def _match(self, j, kind, values):
+        """Values of the fitted kind; a column without any value has every kind."""
+        fitted = self.kinds_[j]
+        if kind == fitted:
+            return _seconds(values, self._origins[j]) if j in self._origins else values
+        if fitted == EMPTY and kind == NUMBERS:
+            return values
+        if fitted != EMPTY and not _all_missing(values):
+            raise InvalidColumnError(
+                f"held {fitted} in fit and holds {kind} now; convert it to {fitted}, "
+                "or fit again"
+            )
+        return np.full(len(values), None if fitted == STRINGS else np.nan)
+
+    def _standardise(self, numbers, out, columns, positions):
+        """Impute and scale these input columns into these positions of ``out``."""
+        imputed = (self._median - self._mean) / self._scale
+        step = max(1, CHUNK_CELLS // max(1, len(columns)))
+        for start in range(0, len(numbers), step):
+            chunk = numbers[start : start + step]
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = np.subtract(chunk, self._mean, dtype=np.float64)
+                scaled /= self._scale
+                scaled = scaled.astype(out.dtype, copy=False)
+            finite = np.isfinite(scaled)
+            if not finite.all():
+                missing = np.isnan(chunk)
+                self._refuse(chunk, ~(finite | missing), columns)
+                scaled = np.where(missing, imputed, scaled)
+            out[start : start + step, positions] = scaled
+
+    def _transform_sparse(self, table):
+        X, missing, columns = self._read_sparse(table)
+        X.data[missing] = self._median[columns]
+        inplace_column_scale(X, 1.0 / self._scale)
+        with np.errstate(over="ignore"):
+            X = X.astype(self.dtype)
+        overflowing = ~np.isfinite(X.data)
+        if overflowing.any():
+            with self._naming(X.tocoo().col[overflowing].min()):
+                raise InvalidColumnError(TOO_LARGE.format(self.dtype))
+        return X
+
+    def _refuse(self, chunk, refused, columns):
+        """Name the first column with a refused value, if there is one."""
+        found = np.flatnonzero(refused.any(axis=0))
+        if found.size:
+            infinite = np.isinf(chunk[:, found[0]]).any()
+            with self._naming(columns[found[0]]):
+                raise InvalidColumnError(
+                    INFINITE if infinite else TOO_LARGE.format(self.dtype)
+                )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = [self.dtype]
+        return tags
+
+
+class Encoding(NamedTuple):
+    """One-hot columns of one feature.
+
+    Attributes
+    ----------
+    codes : dict of {str or None: int}
+        Output column of every category that has one of its own.
+    unknown : int
+        Output column of all other categories, or -1 if there is none.
+    labels : list of str
+        Names of the output columns.
+    """
+
+    codes: dict[str | None, int]
+    unknown: int
+    labels: list[str]
+
+    def write(self, values, out):
+        """Set the ones of ``values`` in a block of zeros."""
+        found = map(self.codes.get, values, repeat(self.unknown))
+        codes = np.fromiter(found, np.intp, len(values))
+        rows = np.flatnonzero(codes >= 0)
+        out[rows, codes[rows]] = 1
+
+
+def _encode(values, max_categories):
+    """Choose categories as OneHotEncoder does; forget the infrequent ones."""
+    counts = Counter(values)
+    categories = sorted(counts, key=lambda label: (label is None, label or ""))
+    unknown = -1
+    if len(categories) > max_categories:
+        unknown = max_categories - 1
+        kept = set(sorted(categories, key=counts.get)[-unknown:])
+        categories = [label for label in categories if label in kept]
+    labels = ["nan" if label is None else label for label in categories]
+    if unknown >= 0:
+        labels.append("infrequent_sklearn")
+    codes = {label: code for code, label in enumerate(categories)}
+    return Encoding(codes, unknown, labels)
+
+
+def _statistics(values):
+    """Median, mean and scale of a column whose missing values take the median."""
+    n_rows = len(values)
+    values = values.astype(np.float64)
+    if np.isnan(values).any():
+        values = values[~np.isnan(values)]
+    low, high = values.min(), values.max()
+    if np.isinf(low) or np.isinf(high):
+        raise InvalidColumnError(INFINITE)
+    median = _median(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values -= median
+        shift = values.sum() / n_rows
+        values -= shift
+        imputed_part = np.sqrt(n_rows - len(values)) * shift
+        scale = np.hypot(dnrm2(values), imputed_part) / np.sqrt(n_rows)
+        mean = median + shift
+    if not (np.isfinite(mean) and np.isfinite(scale)):
+        raise InvalidColumnError(TOO_LARGE.format("float64"))
+    limits = np.finfo(np.float64)
+    if low == high or scale <= max(10 * limits.eps * abs(mean), limits.tiny):
+        scale = 1.0
+    return median, mean, scale
+
+
+def _median(values):
+    """Median of finite numbers, which this reorders."""
+    half = len(values) // 2
+    values.partition(half)
+    if len(values) % 2:
+        return values[half]
+    return 0.5 * values[:half].max() + 0.5 * values[half]
+
+
+def _origin(times):
+    """Median in whole seconds: subtracting it first keeps all digits of what varies."""
+    seconds = times[~np.isnat(times)].astype(f"{times.dtype.kind}8[s]")
+    return times.dtype.type(int(np.median(seconds.astype(np.int64))), "s")
+
+
+def _seconds(times, origin):
+    """Seconds since ``origin``; NaN where missing."""
+    whole = times.astype(origin.dtype)
+    return (whole - origin) / ONE_SECOND + (times - whole) / ONE_SECOND
+
+
+def _numeric_table(frame):
+    """Convert a frame whose columns are all of one numeric type; else None."""
+    dtypes = set(frame.schema.values())
+    if len(dtypes) == 1 and dtypes.pop().is_numeric():
+        table = frame.to_numpy()
+        if table.dtype.kind in NUMERIC_DTYPES:
+            return table
+    return None
+
+
+def _columns(table):
+    """Pairs of kind and values of what was read."""
+    if isinstance(table, list):
+        return table
+    return ((NUMBERS, np.ascontiguousarray(column)) for column in table.T)
+
+
+def _read_series(series):
+    """Kind and values of a frame's column."""
+    if series.dtype in (nw.Categorical, nw.Enum):
+        return STRINGS, _labels(series.to_list())
+    kind, values = _read_values(series.to_numpy())
+    if kind == DATETIMES and getattr(series.dtype, "time_zone", None):
+        kind = AWARE_DATETIMES
+    return kind, values
+
+
+def _read_values(values):
+    """Kind and values of an array; strings are objects with None where missing."""
+    if values.ndim != 1:
+        raise CellTypeError(UNSUPPORTED.format("list"))
+    match values.dtype.kind:
+        case "b" | "i" | "u" | "f":
+            return NUMBERS, values
+        case "M":
+            return DATETIMES, values
+        case "m" if np.datetime_data(values.dtype)[0] not in ("Y", "M", "generic"):
+            return DURATIONS, values
+        case "O" | "U" | "T":
+            return _read_objects(values.astype(object, copy=False))
+        case "c":
+            raise InvalidColumnError(
+                "holds complex numbers. Complex data not supported"
+            )
+    raise CellTypeError(UNSUPPORTED.format(values.dtype))
+
+
+def _read_objects(values):
+    for cell_type in set(map(type, values)):
+        if _family(cell_type) is None:
+            raise CellTypeError(UNSUPPORTED.format(cell_type.__name__))
+    missing = _missing(values)
+    present = values[~missing]
+    kinds = {_family(cell_type) for cell_type in set(map(type, present))}
+    if kinds == {DATETIMES}:
+        kinds = {_time_kind(value) for value in present}
+    if len(kinds) > 1:
+        raise InvalidColumnError(
+            f"mixes {' and '.join(sorted(kinds))}; convert it to one of them"
+        )
+    kind = kinds.pop() if kinds else STRINGS
+    if kind == STRINGS:
+        return STRINGS, np.where(missing, None, values)
+    if kind == AWARE_DATETIMES:
+        utc = [value.astimezone(UTC).replace(tzinfo=None) for value in present]
+        present = np.array(utc, dtype=object)
+    typed = np.full(len(values), None).astype(OBJECT_DTYPES[kind])
+    try:
+        typed[~missing] = present.astype(typed.dtype)
+    except OverflowError:
+        raise InvalidColumnError(TOO_LARGE.format(typed.dtype)) from None
+    return kind, typed
+
+
+def _family(cell_type):
+    """Kind of the values of a Python type; None if it is not supported."""
+    if cell_type.__name__ in MISSING_TYPES:
+        return EMPTY
+    for kind, types in FAMILIES.items():
+        if issubclass(cell_type, types):
+            return kind
+    return None
+
+
+def _time_kind(time):
+    aware = getattr(time, "tzinfo", None) is not None
+    return AWARE_DATETIMES if aware else DATETIMES
+
+
+def _missing(values):
+    types = set(map(type, values))
+    if types == {str}:
+        return np.zeros(len(values), dtype=bool)
+    absent = {cell_type for cell_type in types if cell_type.__name__ in MISSING_TYPES}
+    flags = (type(value) in absent or value != value for value in values)
+    return np.fromiter(flags, bool, len(values))
+
+
+def _all_missing(values):
+    if values.dtype.kind == "O":
+        return all(value is None for value in values)
+    return values.dtype.kind in "fmM" and bool(np.isnan(values).all())
+
+
+def _labels(values):
+    """Names of categories of any type; None where missing."""
+    labels = [
+        None if missing else _label(value)
+        for value, missing in zip(values, _missing(values), strict=True)
+    ]
+    return np.array(labels, dtype=object)
+
+
+def _label(value):
+    """Name of a category; whole numbers have the same one as int and as float."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)

@@ -1,6 +1,6 @@
+import ast
 import importlib
 import inspect
-import os
 import re
 import shutil
 import subprocess
@@ -10,6 +10,8 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import skvfl
 
@@ -58,30 +60,58 @@ def test_version_and_licence_of_the_installed_package():
     assert metadata("skvfl")["License-Expression"] == "BSD-3-Clause"
 
 
-def test_import_is_light():
-    heavy = ["torch", "pandas", "matplotlib", "rich", "polars", "pyarrow"]
-    code = f"import sys, skvfl; print([m for m in {heavy} if m in sys.modules])"
+def test_import_needs_no_extra_and_loads_no_torch():
+    extras = ["matplotlib", "pandas", "polars", "pyarrow", "rich"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras}));"
+    code += "import skvfl, skvfl.datasets, skvfl.exceptions, skvfl.federation;"
+    code += "print([name for name in ('torch', 'skorch') if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         check=True,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
     )
     assert done.stdout.strip() == "[]"
 
 
-def test_constraints_pin_every_dependency():
-    pinned = {
-        re.sub(r"[-_.]+", "-", line.split("==")[0]).lower()
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
-        if "==" in line and not line.startswith("#")
-    }
-    required = {
-        re.match(r"[\w.-]+", requirement)[0].lower()
-        for requirement in metadata("skvfl").get_all("Requires-Dist")
-    }
-    assert required - {"skvfl"} <= pinned
+def requirements(*extras):
+    """Names of the distributions that skvfl and some of its extras require."""
+    names = set()
+    for line in metadata("skvfl").get_all("Requires-Dist"):
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if not marker or any(marker.evaluate({"extra": extra}) for extra in extras):
+            names.add(canonicalize_name(requirement.name))
+    return names - {"skvfl"}
+
+
+def test_constraints_pin_every_requirement():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
+    assert requirements("frames", "plot", "progress", "test", "docs") <= pinned
+
+
+def test_every_import_is_a_requirement():
+    at_the_top, anywhere = set(), set()
+    for path in ROOT.glob("skvfl/**/*.py"):
+        tree = ast.parse(path.read_text())
+        at_the_top |= imported_distributions(tree.body)
+        anywhere |= imported_distributions(ast.walk(tree))
+    assert at_the_top <= requirements()
+    assert anywhere <= requirements("frames", "plot", "progress")
+
+
+def imported_distributions(nodes):
+    modules = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module)
+    names = {module.split(".")[0] for module in modules}
+    names -= {"skvfl", *sys.stdlib_module_names}
+    return {"scikit-learn" if name == "sklearn" else name for name in names}
 
 
 def documented_names():

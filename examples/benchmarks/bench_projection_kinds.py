@@ -10,7 +10,7 @@ squared correlation of each guessed column with the true one, averaged over the 
 (``value``), and by the share of columns where it is at least 0.9 (``recovered``). Where
 the attacker has to find order and signs itself, a guess with the wrong sign scores 0.
 Lines with ``"matched": true`` pick the best order and sign with the truth in hand: they
-say what lies open, not what an attacker can name.
+say what lies open, not what an attacker can name. Single columns are scored up to sign.
 """
 
 from __future__ import annotations
@@ -270,31 +270,33 @@ def principal(X):
     return lengths[keep] / np.sqrt(len(X)), axes[keep].T
 
 
-def from_covariance(Z, statistics, rescale):
+def moments(X):
+    """Covariance of the columns, and their skewness."""
+    return np.cov(X, rowvar=False, bias=True), (X**3).mean(axis=0)
+
+
+def from_covariance(Z, covariance, skewness, rescale=False):
     """Match principal components by variance, then signs by the columns' skewness.
 
-    ``statistics`` is any table with the covariance and the third moments that the
-    attacker knows. With ``rescale`` the components get the known variances, as any
-    reconstruction with the right covariance has; without, the matrix is taken to be
-    orthogonal.
+    With ``rescale`` the components get the known variances, as any reconstruction with
+    the right covariance has; without, the matrix is taken to be orthogonal.
     """
     scale, axes = principal(Z)
-    known_scale, known_axes = principal(statistics)
-    rank = min(len(scale), len(known_scale))
-    components = ((Z - Z.mean(axis=0)) @ axes)[:, :rank]
-    known_axes = known_axes[:, :rank]
+    components = (Z - Z.mean(axis=0)) @ axes
+    rank = len(scale)
+    variances, known_axes = np.linalg.eigh(covariance)
+    known_axes = known_axes[:, ::-1][:, :rank]
     if rescale:
-        components = components / scale[:rank] * known_scale[:rank]
+        components *= np.sqrt(np.clip(variances[::-1][:rank], 0, None)) / scale
     pairs = (components[:, :, None] * components[:, None, :]).reshape(len(Z), -1)
     third = (components.T @ pairs / len(Z)).reshape(rank, rank, rank)
     signs = np.array(list(product([1.0, -1.0], repeat=rank)))
     mixed = signs[:, None, :] * known_axes
-    skewness = np.einsum(
+    guessed = np.einsum(
         "sji,sjk,sjl,ikl->sj", mixed, mixed, mixed, third, optimize=True
     )
-    known_skewness = (statistics**3).mean(axis=0)
-    best = np.argmin(((np.cbrt(skewness) - np.cbrt(known_skewness)) ** 2).sum(axis=1))
-    return components @ mixed[best].T
+    errors = ((np.cbrt(guessed) - np.cbrt(skewness)) ** 2).sum(axis=1)
+    return components @ mixed[errors.argmin()].T
 
 
 def third_moment_axes(X):
@@ -328,14 +330,13 @@ def independent_components(X, seed):
     return sources, ica.mixing_.T
 
 
-def from_sample(Z, sample, seed):
-    """Match the independent components of the block and of another sample.
+def from_sample(Z, known, mixing, seed):
+    """Match the independent components of the block with those of another sample.
 
     The attacker has other rows of the same population. Both tables have the same
     components up to order and sign, which their quantiles tell; mixing the block's
     as the sample's are mixed gives the columns.
     """
-    known, mixing = independent_components(sample, 0)
     levels = np.linspace(0.01, 0.99, 99)
     known_quantiles = np.quantile(known, levels, axis=0).T
     best_cost, best_guess = np.inf, None
@@ -362,12 +363,12 @@ def from_quantiles(Z, sample):
     """The direction of two received columns whose values are spread as the sample's."""
     scale, axes = principal(Z)
     white = (Z - Z.mean(axis=0)) @ axes / scale
-    angles = np.linspace(0, 2 * np.pi, 360, endpoint=False)
-    candidates = white @ np.array([np.cos(angles), np.sin(angles)])
+    angles = np.linspace(0, 2 * np.pi, 180, endpoint=False)
+    directions = np.array([np.cos(angles), np.sin(angles)])
     levels = np.linspace(0.01, 0.99, 99)
-    quantiles = np.quantile(candidates[:2000], levels, axis=0)
+    quantiles = np.quantile(white[:2000] @ directions, levels, axis=0)
     errors = ((quantiles - np.quantile(sample, levels)[:, None]) ** 2).sum(axis=0)
-    return candidates[:, [errors.argmin()]]
+    return white @ directions[:, [errors.argmin()]]
 
 
 def from_rows(Z, rows, values):
@@ -392,6 +393,9 @@ def measure_attacks(name, X, n_seeds):
     about = {"columns": n_columns, "rank": rank}
     order = np.random.default_rng(1).permutation(len(X))
     half, other = X[order[::2]], X[order[1::2]]
+    known, estimated = moments(X), moments(other)
+    rounded = [statistic.round(2) for statistic in known]
+    sources_of_other = independent_components(other, 0)
     for kind in KINDS:
         scores = {}
 
@@ -401,18 +405,21 @@ def measure_attacks(name, X, n_seeds):
         for seed in range(n_seeds):
             Z = projected(X, kind, seed)
             add("received_columns", matched_score(X, Z))
-            for rescale in (False, True):
-                knows = "covariance_rescaled" if rescale else "covariance"
-                add(knows, score(X, from_covariance(Z, X, rescale)))
-            add("third_moments", score(X, from_third_moments(Z, X)))
+            for knows, guess in (
+                ("covariance", from_covariance(Z, *known)),
+                ("covariance_rescaled", from_covariance(Z, *known, rescale=True)),
+                ("covariance_two_decimals", from_covariance(Z, *rounded)),
+                ("third_moments", from_third_moments(Z, X)),
+            ):
+                add(knows, score(X, guess))
             sources, _ = independent_components(Z, seed)
             add("independent_components", matched_score(X, sources))
             Z_half = projected(half, kind, seed)
-            guess = from_covariance(Z_half, other, rescale=False)
+            guess = from_covariance(Z_half, *estimated)
             add("covariance_of_a_sample", score(half, guess))
             guess = from_third_moments(Z_half, other)
             add("third_moments_of_a_sample", score(half, guess))
-            add("sample", score(half, from_sample(Z_half, other, seed)))
+            add("sample", score(half, from_sample(Z_half, *sources_of_other, seed)))
 
             chosen = np.random.default_rng(seed).permutation(len(X))[: 2 * n_columns]
             hidden = np.delete(np.arange(len(X)), chosen)
@@ -581,9 +588,9 @@ def main():
     with threadpool_limits(1):
         if "attacks" in parts:
             for name, X in blocks():
-                measure_attacks(name, X, 2 if quick else 10)
+                measure_attacks(name, X, 2 if quick else 6)
             measure_frequencies(2 if quick else 5)
-            measure_single_columns(5 if quick else 40)
+            measure_single_columns(5 if quick else 20)
         if "distances" in parts:
             measure_distances(2 if quick else 5)
         if "accuracy" in parts:

@@ -14,6 +14,8 @@ from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
 from skvfl.federation._party import Party
 
+Measure = tuple[int, bool]
+
 
 class Session(ABC):
     """One protocol run: its parties, the place where it runs, and its log.
@@ -100,7 +102,7 @@ class Session(ABC):
     @abstractmethod
     def _exchange(
         self, names: list[str], request: Any
-    ) -> dict[str, tuple[Any, tuple[int, bool], tuple[int, bool]]]:
+    ) -> dict[str, tuple[Any, Measure, Measure]]:
         """Reply of each party, and what the request and the reply measure."""
 
     @abstractmethod
@@ -171,7 +173,7 @@ class _LocalSession(Session):
 
     def _exchange(
         self, names: list[str], request: Any
-    ) -> dict[str, tuple[Any, tuple[int, bool], tuple[int, bool]]]:
+    ) -> dict[str, tuple[Any, Measure, Measure]]:
         sent = _wire.measure(request)
         exchanged = {}
         for name in names:
