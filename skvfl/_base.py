@@ -38,8 +38,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """Find each party's columns; return the table and the active party's name."""
         if sparse.issparse(X) and not get_tags(self).input_tags.sparse:
             raise TypeError(
-                "sparse input is not supported by the parties' transformers; convert it "
-                "to a dense array, or choose transformers that take sparse columns"
+                "sparse input is not supported by the parties' transformers; convert "
+                "it to a dense array, or choose transformers that take sparse columns"
             )
         self.partition_ = as_partition(self.parties)
         X = self.partition_.fit_columns(X, y, label_owner=self.active)

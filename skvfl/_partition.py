@@ -29,7 +29,7 @@ from skvfl._sklearn import (
     _VisualBlock,
 )
 from skvfl._splitters import RoundRobin
-from skvfl.exceptions import InvalidColumnError, PartyValueError
+from skvfl.exceptions import InvalidColumnError, PartyValueError, party_error
 
 RESERVED_NAMES = ("server",)
 
@@ -109,7 +109,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     >>> table = pd.DataFrame(
     ...     {"age": [30, 40, 50], "city": ["Rome", "Oslo", "Rome"], "spend": [1, 2, 3]}
     ... )
-    >>> partition = VerticalPartitioner(parties={"bank": ["age", "city"], "shop": "spend"})
+    >>> parties = {"bank": ["age", "city"], "shop": "spend"}
+    >>> partition = VerticalPartitioner(parties=parties)
     >>> partition.set_output(transform="pandas").fit_transform(table).round(2)
        bank__age  bank__city_Oslo  bank__city_Rome  shop__spend
     0      -1.22              0.0              1.0        -1.22
@@ -496,14 +497,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return _safe_indexing(X, order, axis=1)
 
     def _block(self, X, party):
-        """One party's columns; a view where the columns are evenly spaced."""
-        positions = self.parties_[party]
-        if not isinstance(X, np.ndarray):
-            return _safe_indexing(X, positions, axis=1)
-        steps = np.diff(positions)
-        if len(steps) and steps[0] > 0 and (steps == steps[0]).all():
-            return X[:, positions[0] : positions[-1] + 1 : steps[0]]
-        return X[:, positions]
+        return _safe_indexing(X, self.parties_[party], axis=1)
 
     @property
     def prepares_by_default(self):
@@ -614,7 +608,7 @@ def _run(name, method, block):
     try:
         output = method(block)
     except InvalidColumnError as exc:
-        raise PartyValueError(name, str(exc)) from exc
+        raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
         exc.add_note(f"in the transformer of party {name!r}")
         raise

@@ -86,9 +86,9 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     max_categories : int, default=100
-        Largest number of output columns per column of categories. A column with more
-        categories keeps its ``max_categories - 1`` most frequent ones and sends the
-        others to one infrequent bucket.
+        Largest number of output columns per column of categories. A column with that
+        many categories or more keeps its ``max_categories - 1`` most frequent ones and
+        sends the others to one infrequent bucket.
     dtype : {"float32", "float64"}, default="float32"
         Data type of the output. All arithmetic is done in float64.
 
@@ -317,15 +317,12 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
 
     def _fit_sparse(self, table):
         X, missing, columns = self._read_sparse(table)
+        squares_overflow = np.abs(X.data) > 1e150
+        self._refuse_stored(X, squares_overflow, TOO_LARGE.format("float64"))
         imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(X)
         self._median = imputer.statistics_
         X.data[missing] = self._median[columns]
-        with np.errstate(over="ignore", invalid="ignore"):
-            scale = StandardScaler(with_mean=False).fit(X).scale_
-        too_large = np.flatnonzero(~np.isfinite(scale))
-        if too_large.size:
-            with self._naming(too_large[0]):
-                raise InvalidColumnError(TOO_LARGE.format("float64"))
+        scale = StandardScaler(with_mean=False).fit(X).scale_
         empty = np.bincount(columns, minlength=X.shape[1]) == X.shape[0]
         self._scale = np.where(empty, np.inf, scale)
         return [EMPTY if is_empty else NUMBERS for is_empty in empty]
@@ -333,13 +330,15 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     def _read_sparse(self, table):
         """Copy to float64; say which stored values are missing, in which columns."""
         X = table.astype(np.float64)
-        columns = X.tocoo().col
-        infinite = columns[np.isinf(X.data)]
-        if infinite.size:
-            with self._naming(infinite.min()):
-                raise InvalidColumnError(INFINITE)
+        self._refuse_stored(X, np.isinf(X.data), INFINITE)
         missing = np.isnan(X.data)
-        return X, missing, columns[missing]
+        return X, missing, X.tocoo().col[missing]
+
+    def _refuse_stored(self, X, refused, message):
+        """Name the first column with a refused stored value, if there is one."""
+        if refused.any():
+            with self._naming(X.tocoo().col[refused].min()):
+                raise InvalidColumnError(message)
 
     def _transform(self, table):
         if sparse.issparse(table) != self._sparse:
@@ -413,10 +412,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         inplace_column_scale(X, 1.0 / self._scale)
         with np.errstate(over="ignore"):
             X = X.astype(self.dtype)
-        overflowing = ~np.isfinite(X.data)
-        if overflowing.any():
-            with self._naming(X.tocoo().col[overflowing].min()):
-                raise InvalidColumnError(TOO_LARGE.format(self.dtype))
+        self._refuse_stored(X, ~np.isfinite(X.data), TOO_LARGE.format(self.dtype))
         return X
 
     def _refuse(self, chunk, refused, columns):
@@ -468,7 +464,7 @@ def _encode(values, max_categories):
     counts = Counter(values)
     categories = sorted(counts, key=lambda label: (label is None, label or ""))
     unknown = -1
-    if len(categories) > max_categories:
+    if len(categories) >= max_categories:
         unknown = max_categories - 1
         kept = set(sorted(categories, key=counts.get)[-unknown:])
         categories = [label for label in categories if label in kept]

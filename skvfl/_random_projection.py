@@ -227,41 +227,38 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             else party.holding(block=blocks.pop(party.name))
             for party in self._make_parties(active, to_parties)
         ]
-        model = seed_missing(clone(self._model), to_server)
+        task = context.subcontext(task_name="project and send")
+        task.call_on_fit_task_begin(estimator=self)
         self.communication_ = CommunicationLog()
         with self._connect(parties, self.communication_) as session:
-            self._fit_protocol(session, active, _num_samples(X), model, context)
+            received, labels = self._gather(session, active, _num_samples(X))
         self._parties = session.parties
+        task.call_on_fit_task_end(estimator=self)
+        model = seed_missing(clone(self._model), to_server)
+        task = context.subcontext(task_name="train the server's model")
+        nested = hasattr(model, "set_callbacks")
+        with task.propagate_callback_context(model) if nested else nullcontext():
+            task.call_on_fit_task_begin(estimator=self)
+            self._train(model, received, labels["labels"], labels["weights"])
+            task.call_on_fit_task_end(estimator=self)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
 
-    def _fit_protocol(self, session, active, n_rows, model, context):
-        """The paper's Algorithm 1, steps 1 to 3, as the server sees them."""
-        task = context.subcontext(task_name="project")
-        task.call_on_fit_task_begin(estimator=self)
+    def _gather(self, session, active, n_rows):
+        """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""
         session.begin_round()
         projected = session.call("fit_transform", to=self._holders)
         labels = session.ask(active, "protect_labels")
         matrices = check_rows(projected, n_rows)
-        self._widths = {
-            name: matrix.shape[1]
-            for name, matrix in zip(projected, matrices, strict=True)
-        }
-        received = np.hstack(matrices)
-        del projected, matrices
-        task.call_on_fit_task_end(estimator=self)
+        self._widths = {name: sent.shape[1] for name, sent in projected.items()}
+        return np.hstack(matrices, dtype=np.float64), labels
 
-        task = context.subcontext(task_name="train")
+    def _train(self, model, received, labels, weights):
+        """The paper's Algorithm 1, step 3: the server trains alone."""
         self._whitener = _whitener(received) if self.whiten else None
         if self.whiten:
             received = self._whitener.transform(received)
-        nested = hasattr(model, "set_callbacks")
-        with task.propagate_callback_context(model) if nested else nullcontext():
-            task.call_on_fit_task_begin(estimator=self)
-            self.estimator_ = _fit_model(
-                model, received, labels["labels"], labels["weights"]
-            )
-            task.call_on_fit_task_end(estimator=self)
+        self.estimator_ = _fit_model(model, received, labels, weights)
 
     def _collect(self, session, X):
         """What the server receives for rows to be served."""
@@ -273,7 +270,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
         active = party_name(self.partition_.parties_, self.active)
         with self._connect_fitted(X) as session:
-            received = self._collect(session, X)
+            received = self._collect(session, X).astype(np.float64)
             if self._whitener is not None:
                 received = self._whitener.transform(received)
             answer = _predict(self.estimator_, method, received)
@@ -493,7 +490,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
 def _whitener(received):
     """Principal components of unit variance, as many as the numerical rank."""
-    tolerance = received.shape[1] * np.finfo(received.dtype).eps
+    tolerance = received.shape[1] * np.finfo(np.float32).eps
     covariance = np.cov(received, rowvar=False)
     rank = np.linalg.matrix_rank(covariance, rtol=tolerance, hermitian=True)
     return PCA(max(rank, 1), whiten=True, svd_solver="covariance_eigh").fit(received)
@@ -501,6 +498,11 @@ def _whitener(received):
 
 def _is_net(model):
     return any(kind.__module__.startswith("skorch.") for kind in type(model).__mro__)
+
+
+def _learns_two_outputs(model):
+    """Whether one fit takes both target columns; MLPRegressor's tag denies it."""
+    return get_tags(model).target_tags.multi_output or isinstance(model, MLPRegressor)
 
 
 def _fit_model(model, received, labels, weights):
@@ -512,7 +514,7 @@ def _fit_model(model, received, labels, weights):
         return model.fit(received, labels, **params)
     if _is_net(model):
         columns = list(np.split(labels.astype(np.float32), labels.shape[1], axis=1))
-    elif get_tags(model).target_tags.multi_output and labels.shape[1] > 1:
+    elif labels.shape[1] > 1 and _learns_two_outputs(model):
         columns = [labels]
     else:
         columns = list(labels.T)

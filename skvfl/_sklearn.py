@@ -3,7 +3,12 @@
 from sklearn.base import _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    validate_params,
+)
 from sklearn.utils._repr_html.estimator import _VisualBlock
 from sklearn.utils._set_output import (
     _get_container_adapter,
@@ -34,4 +39,5 @@ __all__ = [
     "_num_samples",
     "_safe_indexing",
     "_safe_set_output",
+    "validate_params",
 ]

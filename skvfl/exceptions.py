@@ -40,5 +40,32 @@ class PartyValueError(PartyError, ValueError):
     """A party refused its input; also a :class:`ValueError`."""
 
 
+class PartyTypeError(PartyError, TypeError):
+    """A party was given something of the wrong type; also a :class:`TypeError`."""
+
+
+def party_error(party: str, message: str, cause: Exception) -> PartyError:
+    """Error of the kind that ``cause`` is, for people outside the party.
+
+    Parameters
+    ----------
+    party : str
+        Name of the party.
+    message : str
+        What happened, in words that may be read outside the party.
+    cause : Exception
+        What was raised inside the party.
+
+    Returns
+    -------
+    error : PartyError
+    """
+    if isinstance(cause, TypeError):
+        return PartyTypeError(party, message)
+    if isinstance(cause, ValueError):
+        return PartyValueError(party, message)
+    return PartyError(party, message)
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something crosses between organisations that the user may not expect."""

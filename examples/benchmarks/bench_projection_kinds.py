@@ -330,12 +330,13 @@ def independent_components(X, seed):
     return sources, ica.mixing_.T
 
 
-def from_sample(Z, known, mixing, seed):
-    """Match the independent components of the block with those of another sample.
+def from_sources(Z, known, mixing, seed):
+    """Match the independent components with known sources by their quantiles.
 
-    The attacker has other rows of the same population. Both tables have the same
-    components up to order and sign, which their quantiles tell; mixing the block's
-    as the sample's are mixed gives the columns.
+    With the components of another sample of the same population as ``known``, and the
+    matrix that mixes them into the columns there: both tables have the same components
+    up to order and sign. With the columns themselves as ``known`` and no mixing, the
+    attacker takes each component for the column whose histogram it resembles.
     """
     levels = np.linspace(0.01, 0.99, 99)
     known_quantiles = np.quantile(known, levels, axis=0).T
@@ -343,23 +344,22 @@ def from_sample(Z, known, mixing, seed):
     for start in range(3):
         sources, _ = independent_components(Z, 10 * seed + start)
         quantiles = np.quantile(sources, levels, axis=0).T
-        flipped = -quantiles[:, ::-1]
         costs = np.stack(
             [
-                ((known_quantiles[:, None] - candidate[None]) ** 2).mean(axis=2)
-                for candidate in (quantiles, flipped)
+                ((known_quantiles[:, None] - candidate) ** 2).mean(axis=2)
+                for candidate in (quantiles, -quantiles[:, ::-1])
             ]
         )
-        rows, columns = linear_sum_assignment(costs.min(axis=0))
-        signs = 1 - 2 * costs.argmin(axis=0)[rows, columns]
-        cost = costs.min(axis=0)[rows, columns].sum()
-        if cost < best_cost:
-            best_cost = cost
-            best_guess = (sources[:, columns] * signs) @ mixing[rows]
+        signs = 1 - 2 * costs.argmin(axis=0)
+        costs = costs.min(axis=0)
+        rows, columns = linear_sum_assignment(costs)
+        if costs[rows, columns].sum() < best_cost:
+            best_cost = costs[rows, columns].sum()
+            best_guess = (sources[:, columns] * signs[rows, columns]) @ mixing[rows]
     return best_guess
 
 
-def from_quantiles(Z, sample):
+def from_histogram(Z, sample):
     """The direction of two received columns whose values are spread as the sample's."""
     scale, axes = principal(Z)
     white = (Z - Z.mean(axis=0)) @ axes / scale
@@ -419,13 +419,20 @@ def measure_attacks(name, X, n_seeds):
             add("covariance_of_a_sample", score(half, guess))
             guess = from_third_moments(Z_half, other)
             add("third_moments_of_a_sample", score(half, guess))
-            add("sample", score(half, from_sample(Z_half, *sources_of_other, seed)))
+            guess = from_sources(Z_half, other, np.eye(n_columns), seed)
+            add("histograms", score(half, guess))
+            add("sample", score(half, from_sources(Z_half, *sources_of_other, seed)))
 
             chosen = np.random.default_rng(seed).permutation(len(X))[: 2 * n_columns]
             hidden = np.delete(np.arange(len(X)), chosen)
-            for n in (n_columns // 2, n_columns - 1, n_columns, 2 * n_columns):
+            for known_rows, n in (
+                ("half_of_F", n_columns // 2),
+                ("F_minus_1", n_columns - 1),
+                ("F", n_columns),
+                ("2F", 2 * n_columns),
+            ):
                 guess = from_rows(Z, chosen[:n], X[chosen[:n]])
-                add(f"rows_{n / n_columns:.2g}F", score(X[hidden], guess[hidden]))
+                add(f"rows_{known_rows}", score(X[hidden], guess[hidden]))
             lengths = np.linalg.norm(Z, axis=1), np.linalg.norm(X[chosen], axis=1)
             guess = from_rows(Z, find_rows(*lengths), X[chosen])
             add("rows_without_identity", score(X, guess))
@@ -513,7 +520,7 @@ def measure_single_columns(n_seeds):
                     "best_received": (Z, True),
                     "least_normal_component": (sources[:, [least_normal]], False),
                     "independent_components": (sources, True),
-                    "sample": (from_quantiles(Z, sample), False),
+                    "histogram": (from_histogram(Z, sample), False),
                 }
                 for attack, (guess, matched) in guesses.items():
                     key = attack, matched

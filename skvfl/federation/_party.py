@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
-from skvfl.exceptions import InvalidColumnError, PartyError, PartyValueError
+from skvfl.exceptions import InvalidColumnError, PartyError, party_error
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -64,15 +64,14 @@ class Party:
         try:
             with config_context(transform_output="default"):
                 return method(**arguments)  # type: ignore[misc]
-        except InvalidColumnError as exc:
-            raise PartyValueError(self.name, str(exc)) from exc
         except Exception as exc:
-            kind = PartyValueError if isinstance(exc, ValueError) else PartyError
-            raise kind(
-                self.name,
-                f"{type(exc).__name__} in {operation!r}; the message stays with the "
-                "party, whose own traceback has it",
-            ) from exc
+            message = (
+                str(exc)
+                if isinstance(exc, InvalidColumnError)
+                else f"{type(exc).__name__} in {operation!r}; the message stays with "
+                "the party, whose own traceback has it"
+            )
+            raise party_error(self.name, message, exc) from exc
 
 
 class TransformerParty(Party):

@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-from skvfl.exceptions import PartyError, PartyValueError
+from skvfl.exceptions import PartyError, PartyTypeError, PartyValueError
 from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
 from skvfl.federation._party import Party
 from skvfl.federation._transport import Measure, Session, Transport, answer
 
 _STOP_SECONDS = 5.0
+_KINDS = {kind.__name__: kind for kind in (PartyError, PartyTypeError, PartyValueError)}
 
 
 class ProcessTransport(Transport):
@@ -143,8 +144,7 @@ class _ProcessSession(Session):
         replies = {name: _wire.unpack(self._receive(name, operation)) for name in names}
         for name, reply in replies.items():
             if reply[0] == "error":
-                kind = PartyValueError if reply[1] else PartyError
-                raise kind(name, reply[2])
+                raise _KINDS[reply[1]](name, reply[2])
         return {
             name: (reply[1], sent, _wire.measure(reply))
             for name, reply in replies.items()
@@ -198,7 +198,7 @@ def serve(channel_handle: int, door_handle: int) -> None:
             try:
                 reply = answer(party, *_wire.unpack(request))
             except PartyError as exc:
-                reply = ["error", isinstance(exc, PartyValueError), exc.message]
+                reply = ["error", type(exc).__name__, exc.message]
             channel.send_bytes(_wire.pack(reply))
         party.release()
         door.send_bytes(cloudpickle.dumps(party))
