@@ -40,8 +40,8 @@ def resolve(columns, X, names, party):
         names, and a callable is given ``X`` and returns any of the others.
     X : table
         Used only by a callable.
-    names : ndarray of str or list of int
-        Names of the columns, or their positions where they have none.
+    names : ndarray of str or None
+        Names of the columns, where they have names.
     party : str
         For the error messages.
 
@@ -58,9 +58,9 @@ def resolve(columns, X, names, party):
     if callable(columns):
         columns = columns(X)
     if isinstance(columns, slice):
-        positions = np.arange(n_columns)[_positional(columns, names, party)]
+        positions = np.arange(n_columns)[_positional(columns, names, n_columns, party)]
     else:
-        if isinstance(columns, str | Integral):
+        if isinstance(columns, str) or not np.iterable(columns):
             columns = [columns]
         columns = list(columns)
         if columns and all(isinstance(c, bool | np.bool_) for c in columns):
@@ -71,8 +71,8 @@ def resolve(columns, X, names, party):
                 )
             positions = np.flatnonzero(columns)
         else:
-            positions = np.array([_locate(c, names, party) for c in columns], int)
-            positions[positions < 0] += n_columns
+            found = [_locate(column, names, n_columns, party) for column in columns]
+            positions = np.array(found, int)
     held, count = np.unique(positions, return_counts=True)
     if (count > 1).any():
         column = describe(held[count > 1][0], names)
@@ -87,7 +87,7 @@ def describe(position, names):
     return f"column {str(names[position])!r} (position {position})"
 
 
-def _locate(column, names, party):
+def _locate(column, names, n_columns, party):
     if isinstance(column, str):
         if names is None:
             raise ValueError(
@@ -101,18 +101,24 @@ def _locate(column, names, party):
             )
         return int(found[0])
     if isinstance(column, Integral) and not isinstance(column, bool | np.bool_):
-        return int(column)
+        if not -n_columns <= column < n_columns:
+            raise ValueError(
+                f"party {party!r}: there is no column at position {column} in a table "
+                f"of {n_columns} columns; integers are positions, even where columns "
+                "are labelled by integers"
+            )
+        return int(column) % n_columns
     raise ValueError(
         f"party {party!r}: columns are names or positions, "
         f"got a {type(column).__name__}"
     )
 
 
-def _positional(columns, names, party):
+def _positional(columns, names, n_columns, party):
     """A slice of positions; names in a slice are inclusive, as in pandas."""
     start, stop = columns.start, columns.stop
     if isinstance(start, str):
-        start = _locate(start, names, party)
+        start = _locate(start, names, n_columns, party)
     if isinstance(stop, str):
-        stop = _locate(stop, names, party) + 1
+        stop = _locate(stop, names, n_columns, party) + 1
     return slice(start, stop, columns.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from numbers import Integral
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skvfl._columns import column_names, describe, resolve
 from skvfl._preprocessing import PartyPreprocessor
-from skvfl._random import seed_party, seed_sequence
+from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
     HasMethods,
@@ -31,7 +32,7 @@ from skvfl._sklearn import (
 from skvfl._splitters import RoundRobin
 from skvfl.exceptions import InvalidColumnError, PartyValueError, party_error
 
-RESERVED_NAMES = ("server",)
+RESERVED_NAMES = ("drop", "raise", "server")
 
 
 class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator):
@@ -70,7 +71,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         Every ``random_state`` inside the parties' transformers gets a seed of its own
         from this one, so that no two parties draw the same numbers. ``None`` takes
         fresh entropy from the operating system. An integer set inside ``transformer``
-        itself is kept as the root of the parties' seeds.
+        itself is kept as the root of the parties' seeds. A column splitter without a
+        seed gets one, too.
     n_jobs : int, default=None
         Number of parties that work at the same time, as in joblib.
 
@@ -160,7 +162,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return {
             entry[0]: entry[1]
             for entry in self.parties
-            if isinstance(entry, tuple) and len(entry) == 3
+            if isinstance(entry, tuple)
+            and len(entry) == 3
+            and isinstance(entry[0], str)
         }
 
     def get_params(self, deep=True):
@@ -257,7 +261,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     def _fit_transform(self, X, y):
         X = self.fit_columns(X, y)
-        transformers = self.make_transformers(seed_sequence(None))
+        transformers = self.make_transformers()
         context = self._init_callback_context(
             max_subtasks=len(transformers), sequential_subtasks=self.n_jobs is None
         )
@@ -267,7 +271,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 delayed(_fit_transform_party)(
                     name,
                     transformer,
-                    self._block(X, name),
+                    _safe_indexing(X, self.parties_[name], axis=1),
                     self,
                     context.subcontext(
                         task_name=f"fit {name}",
@@ -310,10 +314,12 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             If a column is missing or unknown; the message names party and column.
         """
         check_is_fitted(self, "transformers_")
-        X = self._check_columns(X)
+        X, held = self._find_columns(X)
         with config_context(transform_output=self._container):
             outputs = Parallel(n_jobs=self.n_jobs)(
-                delayed(_transform_party)(name, transformer, self._block(X, name))
+                delayed(_transform_party)(
+                    name, transformer, _safe_indexing(X, held[name], axis=1)
+                )
                 for name, transformer in self.transformers_.items()
             )
         for name, output in zip(self.transformers_, outputs, strict=True):
@@ -340,8 +346,11 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             Name to the party's columns, of the same kind as ``X``.
         """
         check_is_fitted(self, "parties_")
-        X = self._check_columns(X)
-        return {name: self._block(X, name) for name in self.parties_}
+        X, held = self._find_columns(X)
+        return {
+            name: _safe_indexing(X, positions, axis=1)
+            for name, positions in held.items()
+        }
 
     def get_feature_names_out(self, input_features=None):
         """Names of the output columns: ``party__feature``.
@@ -368,7 +377,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             dtype=object,
         )
 
-    def fit_columns(self, X, y=None, *, label_owner=None):
+    def fit_columns(self, X, y=None, *, label_owner=None, sequence=None):
         """Find each party's columns; the part of ``fit`` that estimators use.
 
         Parameters
@@ -377,6 +386,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             As for :meth:`fit`.
         label_owner : str or int, default=None
             Name or position of the one party that may hold no columns.
+        sequence : numpy.random.SeedSequence, default=None
+            Root of the seed of a column splitter that has none, unless
+            ``random_state`` is set.
 
         Returns
         -------
@@ -386,7 +398,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X = _check_table(X)
         names = column_names(X)
         validate_data(self, X, skip_check_array=True)
-        held = self._deal(X, y, names)
+        held = self._deal(X, y, names, self._root(sequence))
         _check_names(held)
         self._claim_remainder(held, names)
         if label_owner is not None:
@@ -402,40 +414,42 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         self.parties_ = held
         return X
 
-    def make_transformers(self, sequence):
+    def make_transformers(self, sequence=None):
         """Unfitted transformer of each party that holds columns.
 
         Parameters
         ----------
-        sequence : numpy.random.SeedSequence
+        sequence : numpy.random.SeedSequence, default=None
             Root of the parties' seeds, unless ``random_state`` is set.
 
         Returns
         -------
         transformers : dict of str to transformer
         """
-        if self.random_state is not None:
-            sequence = seed_sequence(self.random_state)
         own = self._own_transformers
+        children = self._root(sequence).spawn(len(self.parties_))
         transformers = {}
-        for name, child in zip(
-            self.parties_, sequence.spawn(len(self.parties_)), strict=True
-        ):
+        for name, child in zip(self.parties_, children, strict=True):
             if self.parties_[name].size:
                 transformer = _resolve_transformer(own.get(name, self.transformer))
                 transformers[name] = seed_party(transformer, child)
         return transformers
 
-    def _deal(self, X, y, names):
+    def _root(self, sequence):
+        """Root of the seeds: the partitioner's own if it has one, else the given."""
+        if self.random_state is None and sequence is not None:
+            return sequence
+        return seed_sequence(self.random_state)
+
+    def _deal(self, X, y, names, sequence):
         """Positions of each party's columns, as ``parties`` says."""
         parties = self.parties
         if isinstance(parties, Integral):
             parties = RoundRobin(int(parties))
         if hasattr(parties, "split_columns"):
-            self.splitter_ = clone(parties)
-            held = self.splitter_.split_columns(X, y)
-            return {name: np.asarray(positions) for name, positions in held.items()}
-        if hasattr(self, "splitter_"):
+            self.splitter_ = seed_missing(clone(parties), sequence)
+            parties = self.splitter_.split_columns(X, y)
+        elif hasattr(self, "splitter_"):
             del self.splitter_
         if isinstance(parties, list):
             _check_triples(parties)
@@ -468,36 +482,33 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 f"of the parties {list(held)}"
             )
 
-    def _check_columns(self, X):
-        """Validate a later table and put its columns into the order of ``fit``."""
+    def _find_columns(self, X):
+        """Validate a later table; positions in it of each party's columns."""
         X = _check_table(X)
         expected = getattr(self, "feature_names_in_", None)
         names = column_names(X)
         if expected is None or names is None:
             validate_data(self, X, reset=False, skip_check_array=True)
-            return X
+            return X, self.parties_
         if np.array_equal(names, expected):
-            return X
-        unknown = [str(name) for name in names if name not in set(expected)]
+            return X, self.parties_
+        place = {name: i for i, name in enumerate(names)}
+        held = {}
+        for party, positions in self.parties_.items():
+            for name in expected[positions]:
+                if name not in place:
+                    raise ValueError(
+                        f"party {party!r}: column {name!r} is missing from the table"
+                    )
+            held[party] = np.array([place[name] for name in expected[positions]], int)
+        known = set(expected)
+        unknown = [str(name) for name in names if name not in known]
         if unknown and self.remainder != "drop":
             raise ValueError(
                 f"columns {unknown} were not seen in fit; drop them, or fit with "
                 'remainder="drop"'
             )
-        position = {name: i for i, name in enumerate(names)}
-        order = np.zeros(len(expected), dtype=int)
-        for party, held in self.parties_.items():
-            for i in held:
-                if expected[i] not in position:
-                    raise ValueError(
-                        f"party {party!r}: column {expected[i]!r} is missing from the "
-                        "table"
-                    )
-                order[i] = position[expected[i]]
-        return _safe_indexing(X, order, axis=1)
-
-    def _block(self, X, party):
-        return _safe_indexing(X, self.parties_[party], axis=1)
+        return X, held
 
     @property
     def prepares_by_default(self):
@@ -519,12 +530,18 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if self._container != "default":
             adapter = _get_container_adapter("transform", self)
             if all(adapter.is_supported_container(output) for output in outputs):
+                for i, output in enumerate(outputs):
+                    unique = [f"{i}__{j}" for j in range(output.shape[1])]
+                    adapter.rename_columns(output, unique)
                 return adapter.hstack(outputs)
         return np.hstack([np.asarray(output) for output in outputs])
 
     def _sk_visual_block_(self):
         if hasattr(self, "transformers_"):
-            transformers = self.transformers_
+            transformers = {
+                name: clone(transformer)  # what a fitted one learnt stays out of sight
+                for name, transformer in self.transformers_.items()
+            }
             details = [positions.tolist() for positions in self.parties_.values()]
         elif self._own_transformers:
             transformers = self._own_transformers
@@ -594,9 +611,11 @@ def _resolve_transformer(transformer):
 
 
 def _fit_transform_party(name, transformer, block, caller, context):
-    context.call_on_fit_task_begin(estimator=caller)
-    output = _run(name, transformer.fit_transform, block)
-    context.call_on_fit_task_end(estimator=caller)
+    nested = hasattr(transformer, "set_callbacks")
+    with context.propagate_callback_context(transformer) if nested else nullcontext():
+        context.call_on_fit_task_begin(estimator=caller)
+        output = _run(name, transformer.fit_transform, block)
+        context.call_on_fit_task_end(estimator=caller)
     return transformer, output
 
 
@@ -608,7 +627,7 @@ def _run(name, method, block):
     try:
         output = method(block)
     except InvalidColumnError as exc:
-        raise party_error(name, str(exc), exc) from exc
+        raise party_error(name, f"among its own columns, {exc}", exc) from exc
     except Exception as exc:
         exc.add_note(f"in the transformer of party {name!r}")
         raise
@@ -620,6 +639,8 @@ def _run(name, method, block):
             f"its transformer gave {output.shape[0]} rows for {block.shape[0]}; rows "
             "must stay aligned over the parties",
         )
+    if hasattr(output, "iloc") and hasattr(block, "iloc"):
+        output = output.set_axis(block.index)
     return output
 
 
@@ -636,7 +657,14 @@ def _check_table(X):
                 )
         return X
     if not isinstance(X, np.ndarray) and not sparse.issparse(X):
-        X = np.asarray(X)
+        cells, X = X, np.asarray(X)
+        if X.dtype.kind in "US" and not hasattr(cells, "dtype"):
+            X = np.asarray(cells, dtype=object)
+    if X.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {X.ndim}D array instead. Reshape your data to "
+            "(n_samples, n_features)."
+        )
     return check_array(
         X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
     )
@@ -664,7 +692,8 @@ def _check_triples(parties):
                 f"{type(entry).__name__}"
             )
     names = [name for name, _, _ in parties]
-    repeated = sorted({str(name) for name in names if names.count(name) > 1})
+    _check_names(names)
+    repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"duplicate party names {repeated}")
     taken = set(names).intersection(VerticalPartitioner().get_params(deep=False))

@@ -150,8 +150,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     >>> from skvfl import RandomProjectionVFL
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
-    >>> cross_val_score(vfl, X, y).mean().round(2)
-    0.97
+    >>> print(f"{cross_val_score(vfl, X, y).mean():.2f}")
+    0.98
     >>> vfl.fit(X, y).communication_.n_rounds
     1
     """

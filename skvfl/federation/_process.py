@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import pickle
+import signal
 import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -20,6 +25,7 @@ from skvfl.federation._party import Party
 from skvfl.federation._transport import Measure, Session, Transport, answer
 
 _STOP_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
 _KINDS = {kind.__name__: kind for kind in (PartyError, PartyTypeError, PartyValueError)}
 
 
@@ -36,7 +42,8 @@ class ProcessTransport(Transport):
     Parameters
     ----------
     timeout : float, default=None
-        Seconds to wait for a party's reply; for as long as the party lives by default.
+        Seconds to wait for a party's reply, the start of its process included; for as
+        long as the party lives by default.
 
     See Also
     --------
@@ -101,6 +108,7 @@ class _ProcessSession(Session):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._channels: dict[str, Connection] = {}
         self._doors: dict[str, Connection] = {}
+        self._exit_codes: dict[str, int] = {}
         try:
             for party in parties:
                 self._start(party.name)
@@ -119,7 +127,10 @@ class _ProcessSession(Session):
             f"from skvfl.federation._process import serve; serve{handles}"
         )
         self._processes[name] = subprocess.Popen(
-            [sys.executable, "-c", command], pass_fds=handles, stdin=subprocess.DEVNULL
+            [sys.executable, "-c", command],
+            pass_fds=handles,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         far_channel.close()
         far_door.close()
@@ -141,52 +152,68 @@ class _ProcessSession(Session):
             except OSError:
                 self._died(name, operation)
         sent = _wire.measure(request)
-        replies = {name: _wire.unpack(self._receive(name, operation)) for name in names}
-        for name, reply in replies.items():
+        exchanged = {}
+        for name in names:
+            message = self._receive(self._channels[name], name, operation)
+            reply = _wire.unpack(message)
             if reply[0] == "error":
                 raise _KINDS[reply[1]](name, reply[2])
-        return {
-            name: (reply[1], sent, _wire.measure(reply))
-            for name, reply in replies.items()
-        }
+            exchanged[name] = (reply[1], sent, _wire.measure(reply))
+        return exchanged
 
-    def _receive(self, name: str, operation: str) -> bytes:
+    def _receive(self, connection: Connection, name: str, operation: str) -> bytes:
+        process = self._processes[name]
+        patience = math.inf if self._timeout is None else self._timeout
+        deadline = time.monotonic() + patience
         try:
-            if self._channels[name].poll(self._timeout):
-                return self._channels[name].recv_bytes()
+            while not connection.poll(min(patience, _WATCH_SECONDS)):
+                # A process that the party started may hold the connection open.
+                if process.poll() is not None and not connection.poll():
+                    raise EOFError
+                patience = max(deadline - time.monotonic(), 0.0)
+                if not patience:
+                    raise PartyError(
+                        name,
+                        f"no reply to {operation!r} within {self._timeout} seconds",
+                    )
+            return connection.recv_bytes()
         except (EOFError, OSError):
             self._died(name, operation)
-        raise PartyError(
-            name, f"no reply to {operation!r} within {self._timeout} seconds"
-        )
 
     def _died(self, name: str, operation: str) -> NoReturn:
-        process = self._processes[name]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_SECONDS)
+        code = self._end(name, _STOP_SECONDS)
         raise PartyError(
-            name,
-            f"its process ended with exit code {process.returncode} during "
-            f"{operation!r}",
+            name, f"its process ended with exit code {code} during {operation!r}"
         )
+
+    def _end(self, name: str, patience: float = 0.0) -> int:
+        """Exit code of a party's process, once it and all that it started are gone."""
+        if name not in self._exit_codes:
+            process = self._processes[name]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            self._exit_codes[name] = process.wait()
+        return self._exit_codes[name]
 
     def _dismiss(self) -> dict[str, Party]:
         parties = {}
         for name in self.names:
             try:
                 self._channels[name].send_bytes(b"")
-                parties[name] = pickle.loads(self._doors[name].recv_bytes())
-            except (EOFError, OSError):
+            except OSError:
                 self._died(name, "coming home")
-            self._processes[name].wait(_STOP_SECONDS)
+            home = self._receive(self._doors[name], name, "coming home")
+            parties[name] = pickle.loads(home)
+            self._end(name, _STOP_SECONDS)
         return parties
 
     def _abort(self) -> None:
         for connection in [*self._channels.values(), *self._doors.values()]:
             connection.close()
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
+        for name in self._processes:
+            self._end(name)
 
 
 def serve(channel_handle: int, door_handle: int) -> None:
@@ -198,6 +225,7 @@ def serve(channel_handle: int, door_handle: int) -> None:
             try:
                 reply = answer(party, *_wire.unpack(request))
             except PartyError as exc:
+                traceback.print_exception(exc)
                 reply = ["error", type(exc).__name__, exc.message]
             channel.send_bytes(_wire.pack(reply))
         party.release()

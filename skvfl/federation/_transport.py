@@ -21,7 +21,8 @@ class Session(ABC):
     """One protocol run: its parties, the place where it runs, and its log.
 
     A session is a context manager. When the block ends well the parties come home
-    without what they held, as ``parties``; when it fails they are dismissed.
+    without what they held, as ``parties``; when it fails they are dismissed. A call
+    that fails ends the session.
 
     Parameters
     ----------
@@ -87,8 +88,13 @@ class Session(ABC):
         if len(names) < len(asked):
             raise ValueError(f"no such party: {sorted(asked.difference(names))}")
         request = [operation, arguments]
+        try:
+            exchanged = self._exchange(names, request)
+        except BaseException:
+            self._abort()
+            raise
         replies = {}
-        for name, (reply, sent, received) in self._exchange(names, request).items():
+        for name, (reply, sent, received) in exchanged.items():
             self.log.record(self.centre, name, operation, *sent)
             receiver = self.centre if reply_to is None else reply_to
             self.log.record(name, receiver, operation, *received)
@@ -146,8 +152,8 @@ class Transport(ABC):
 class LocalTransport(Transport):
     """All parties in this process; the default.
 
-    Replies are delivered as the wire would deliver them, read-only and with the same
-    types, but the arrays are not copied.
+    Everything is delivered as the wire would deliver it: copied, read-only and with the
+    same types.
 
     See Also
     --------

@@ -17,7 +17,10 @@ import numpy as np
 
 MAGIC = b"skvfl1"
 _LENGTH = struct.Struct("<I")
-_KINDS = "biuf"
+_DTYPES = {
+    name: np.dtype(name)
+    for name in (np.dtype(code).newbyteorder("<").str for code in "?bhilqBHILQefdg")
+}
 
 
 def pack(payload: Any) -> bytes:
@@ -33,7 +36,7 @@ def pack(payload: Any) -> bytes:
 
 
 def unpack(message: bytes) -> Any:
-    """Read back what :func:`pack` wrote; arrays are read-only views of ``message``.
+    """Read back what :func:`pack` wrote; arrays are read-only.
 
     Raises
     ------
@@ -54,20 +57,21 @@ def unpack(message: bytes) -> Any:
             return node
         if "array" not in node:
             return {key: restore(item) for key, item in node["dict"]}
-        dtype, shape = np.dtype(node["array"]), tuple(node["shape"])
-        if dtype.kind not in _KINDS or min(shape, default=0) < 0:
-            raise ValueError(f"an array of {dtype} and {shape} does not cross the wire")
-        count = math.prod(shape)
-        array = np.frombuffer(message, dtype, count, offset).reshape(shape)
+        dtype, shape = _DTYPES[node["array"]], node["shape"]
+        if min(shape, default=0) < 0:
+            raise ValueError("an array of negative length in a skvfl message")
+        array = np.frombuffer(message, dtype, math.prod(shape), offset)
         offset += array.nbytes
-        return array
+        return _own(array.reshape(shape))
 
     try:
         payload = restore(json.loads(message[start:offset]))
-    except (KeyError, TypeError, AttributeError) as exc:
+    except (KeyError, TypeError, OverflowError, RecursionError) as exc:
         raise ValueError("the header of a skvfl message is damaged") from exc
     if offset != len(message):
-        raise ValueError(f"{len(message) - offset} bytes too many in a skvfl message")
+        raise ValueError(
+            f"a skvfl message of {len(message)} bytes where {offset} were announced"
+        )
     return payload
 
 
@@ -79,14 +83,11 @@ def measure(payload: Any) -> tuple[int, bool]:
 
 
 def freeze(payload: Any) -> Any:
-    """What ``unpack(pack(payload))`` gives, without copying the arrays."""
+    """What ``unpack(pack(payload))`` gives, without the detour over bytes."""
     if isinstance(payload, np.ndarray):
-        view = np.ascontiguousarray(payload, _little(payload.dtype)).view(np.ndarray)
-        view = view.reshape(payload.shape)
-        view.flags.writeable = False
-        return view
+        return _own(payload)
     if isinstance(payload, dict):
-        return {key: freeze(item) for key, item in payload.items()}
+        return {_key(key): freeze(item) for key, item in payload.items()}
     if isinstance(payload, list | tuple):
         return [freeze(item) for item in payload]
     return _scalar(payload)
@@ -100,9 +101,7 @@ def _encode(payload: Any) -> tuple[bytes, list[np.ndarray]]:
             arrays.append(node)
             return {"array": _little(node.dtype).str, "shape": node.shape}
         if isinstance(node, dict):
-            if not all(isinstance(key, str) for key in node):
-                raise TypeError("keys of a dict that crosses the wire must be strings")
-            return {"dict": [[key, describe(item)] for key, item in node.items()]}
+            return {"dict": [[_key(key), describe(item)] for key, item in node.items()]}
         if isinstance(node, list | tuple):
             return [describe(item) for item in node]
         return _scalar(node)
@@ -127,12 +126,27 @@ def _scalar(node: Any) -> Any:
     )
 
 
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError("keys of a dict that crosses the wire must be strings")
+    return str(key)
+
+
 def _little(dtype: np.dtype) -> np.dtype:
-    if dtype.kind not in _KINDS:
-        raise TypeError(f"an array of data type {dtype} does not cross the wire")
-    return dtype.newbyteorder("<")
+    try:
+        return _DTYPES[dtype.newbyteorder("<").str]
+    except KeyError:
+        raise TypeError(
+            f"an array of data type {dtype} does not cross the wire"
+        ) from None
 
 
-def _raw(array: np.ndarray) -> memoryview | bytes:
-    array = np.ascontiguousarray(array, _little(array.dtype))
-    return array.tobytes() if array.size == 0 else memoryview(array).cast("B")
+def _own(array: np.ndarray) -> np.ndarray:
+    """Read-only copy: aligned, in C order, and nobody else's memory."""
+    array = np.array(array, _little(array.dtype), order="C")
+    array.flags.writeable = False
+    return array
+
+
+def _raw(array: np.ndarray) -> bytes:
+    return array.astype(_little(array.dtype), copy=False).tobytes()

@@ -1,0 +1,163 @@
+"""scikit-learn's own checks over every public estimator."""
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.svm import LinearSVC
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import skvfl
+from skvfl import (
+    Contiguous,
+    CorrelationSplit,
+    GaussianProjection,
+    ImageTiles,
+    ImportanceSplit,
+    PartyPreprocessor,
+    RandomProjectionVFL,
+    RoundRobin,
+    VerticalPartitioner,
+)
+
+ESTIMATORS = [
+    GaussianProjection(),
+    GaussianProjection(kind="conditioned"),
+    GaussianProjection(kind="gaussian", random_state=0),
+    PartyPreprocessor(),
+    PartyPreprocessor(max_categories=2, dtype="float64"),
+    VerticalPartitioner(),
+    VerticalPartitioner(GaussianProjection(), parties=RoundRobin(2, shuffle=True)),
+    VerticalPartitioner("passthrough", parties=Contiguous(2)),
+    VerticalPartitioner(
+        parties=CorrelationSplit(2), remainder="drop", allow_overlap=True
+    ),
+    RandomProjectionVFL(MLPClassifier((16,), learning_rate_init=0.05, max_iter=60)),
+    RandomProjectionVFL("regressor"),
+    RandomProjectionVFL(MLPRegressor(hidden_layer_sizes=(16,), solver="lbfgs")),
+    RandomProjectionVFL(LogisticRegression(), label_protection=False, whiten=True),
+    RandomProjectionVFL(LinearSVC(), projection=GaussianProjection(kind="gaussian")),
+    RandomProjectionVFL(Ridge(), projection=GaussianProjection(kind="conditioned")),
+    RandomProjectionVFL(
+        Ridge(),
+        parties=VerticalPartitioner(
+            PartyPreprocessor(dtype="float64"), parties=Contiguous(2)
+        ),
+        active="party1",
+        label_protection=False,
+    ),
+]
+SPLITTERS = [
+    RoundRobin(),
+    RoundRobin(3, shuffle=True, random_state=0),
+    Contiguous(),
+    Contiguous(3),
+    ImportanceSplit(),
+    ImportanceSplit(3, concentration=0.1, random_state=0),
+    CorrelationSplit(),
+    CorrelationSplit(3, level=0, random_state=0),
+    ImageTiles(),
+    ImageTiles(shape=(8, 8, 3), tiles=(1, 2)),
+]
+EXPECTED_FAILURES = {
+    RandomProjectionVFL: {
+        "check_sample_weight_equivalence_on_dense_data": (
+            "a passive party standardises its columns without the weights, which only "
+            "the label owner holds, and the aliases of repeated rows are drawn one by "
+            "one"
+        ),
+        "check_sample_weight_equivalence_on_sparse_data": (
+            "predicts for dense rows after a fit on sparse ones, which the parties' "
+            "preprocessing refuses because it centres the former and not the latter"
+        ),
+    },
+}
+SPLITTER_CHECKS = [
+    estimator_checks.check_estimator_cloneable,
+    estimator_checks.check_estimator_repr,
+    estimator_checks.check_estimator_tags_renamed,
+    estimator_checks.check_valid_tag_types,
+    estimator_checks.check_no_attributes_set_in_init,
+    estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
+    estimator_checks.check_mixin_order,
+    estimator_checks.check_parameters_default_constructible,
+    estimator_checks.check_get_params_invariance,
+    estimator_checks.check_set_params,
+]
+
+
+def expected_failures(estimator):
+    return EXPECTED_FAILURES.get(type(estimator), {})
+
+
+def finds_columns_by_name(estimator):
+    return isinstance(estimator, VerticalPartitioner | RandomProjectionVFL)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    ESTIMATORS, expected_failed_checks=expected_failures, xfail_strict=True
+)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("check", SPLITTER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("splitter", SPLITTERS, ids=repr)
+def test_scikit_learn_check_of_a_splitter(splitter, check):
+    check(type(splitter).__name__, clone(splitter))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [each for each in ESTIMATORS if not finds_columns_by_name(each)],
+    ids=repr,
+)
+def test_later_column_names_are_compared_with_those_of_fit(estimator):
+    estimator_checks.check_dataframe_column_names_consistency(
+        type(estimator).__name__, estimator
+    )
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "estimator", [each for each in ESTIMATORS if finds_columns_by_name(each)], ids=repr
+)
+def test_later_columns_are_found_by_name(estimator):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(40, 6)), columns=list("abcdef"))
+    y = rng.integers(0, 2, 40) if is_classifier(estimator) else rng.normal(size=40)
+    estimator = clone(estimator).set_params(random_state=0).fit(X, y)
+    permuted = X[list("fbdeca")]
+    assert list(estimator.feature_names_in_) == list("abcdef")
+    assert_allclose(estimator.transform(permuted), estimator.transform(X))
+    if hasattr(estimator, "predict"):
+        assert_allclose(estimator.predict(permuted), estimator.predict(X))
+    with pytest.raises(ValueError, match="column 'e' is missing"):
+        estimator.transform(X.drop(columns="e"))
+
+
+def test_every_public_estimator_is_checked_in_two_configurations():
+    public = {
+        each
+        for each in (getattr(skvfl, name) for name in skvfl.__all__)
+        if inspect.isclass(each) and issubclass(each, BaseEstimator)
+    }
+    checked = [type(each) for each in ESTIMATORS + SPLITTERS]
+    assert set(checked) == public
+    assert min(map(checked.count, public)) >= 2
+    for kind in set(map(type, SPLITTERS)):
+        assert not hasattr(kind, "fit"), f"{kind.__name__} belongs to ESTIMATORS"
+
+
+def test_expected_failures_are_those_of_public_estimators_and_argued():
+    assert set(EXPECTED_FAILURES) <= set(map(type, ESTIMATORS))
+    for checks in EXPECTED_FAILURES.values():
+        assert all(hasattr(estimator_checks, check) for check in checks)
+        assert all(len(reason.split()) > 8 for reason in checks.values())
