@@ -17,17 +17,14 @@ def column_names(X):
     ValueError
         If a name occurs more than once.
     """
-    names = _get_feature_names(X)
-    if names is None:
-        return None
-    seen, count = np.unique(names, return_counts=True)
-    if (count > 1).any():
-        repeated = [str(name) for name in seen[count > 1]]
+    labels = getattr(X, "columns", None)
+    if getattr(labels, "has_duplicates", False):
+        repeated = sorted(map(str, labels[labels.duplicated()].unique()))
         raise ValueError(
             f"duplicate column names {repeated}: rename the columns so that every "
             "name is unique"
         )
-    return names
+    return _get_feature_names(X)
 
 
 def resolve(columns, X, names, party):

@@ -481,8 +481,7 @@ def _statistics(values):
     values = values.astype(np.float64)
     if np.isnan(values).any():
         values = values[~np.isnan(values)]
-    low, high = values.min(), values.max()
-    if np.isinf(low) or np.isinf(high):
+    if np.isinf(values).any():
         raise InvalidColumnError(INFINITE)
     median = _median(values)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -494,8 +493,7 @@ def _statistics(values):
         mean = median + shift
     if not (np.isfinite(mean) and np.isfinite(scale)):
         raise InvalidColumnError(TOO_LARGE.format("float64"))
-    limits = np.finfo(np.float64)
-    if low == high or scale <= max(10 * limits.eps * abs(mean), limits.tiny):
+    if scale <= 10 * np.finfo(np.float64).eps * abs(mean):
         scale = 1.0
     return median, mean, scale
 

@@ -73,13 +73,15 @@ class GaussianProjection(
 
         - ``"orthogonal"``: a uniformly random rotation or reflection. Distances and
           inner products are exactly preserved, so models train as on the columns
-          themselves; who knows the covariance of the columns can undo it up to signs.
+          themselves; who knows the columns' correlations and skewness can undo it.
         - ``"conditioned"``: random directions with singular values between 1/2 and 2,
-          log-uniformly. Distances change by at most a factor of 2; the
-          covariance no longer gives the matrix away.
+          log-uniformly. Correlations alone no longer undo it, unless a few directions
+          dominate; distances change by at most a factor of 2, and networks lose up to
+          a point of accuracy.
         - ``"gaussian"``: independent normal entries of variance 1 / n_features, as the
-          paper writes. Nearly singular draws are common (a condition number of 68 in
-          the median at 20 columns), which slows down gradient training.
+          paper writes. Hides what ``"conditioned"`` hides and costs more accuracy,
+          because nearly singular draws are common (a condition number of 68 in the
+          median at 20 columns).
     random_state : int, RandomState instance or None, default=None
         Seed of the matrix and of the key of the pseudo column. ``None`` takes them from
         the operating system. A known seed is a known secret.
@@ -98,12 +100,12 @@ class GaussianProjection(
 
     Notes
     -----
-    *Who learns what.* The receiver of the output does not see the columns, and no
-    projection of this class hides their structure: rows that are equal stay equal, so a
-    block with few distinct rows (a binary column, a one-hot encoded category) shows its
-    frequencies; ``n_features`` known rows determine the matrix; independent columns
-    that are not normally distributed can be found by independent component analysis.
-    See :ref:`the privacy page <rap_privacy>` for measurements.
+    *Who learns what.* The receiver of the output does not see the columns, and needs
+    further knowledge to find them. Some kinds of knowledge suffice whatever the matrix:
+    another sample of the same population (by independent component analysis, also for
+    dependent columns), ``n_features`` known rows, or the frequencies of a block with
+    few distinct rows, such as a binary column or a one-hot encoded category, because
+    equal rows stay equal. :ref:`The privacy page <rap_privacy>` has the measurements.
 
     The value of the pseudo column is a keyed function of the value beside it: the same
     row always gives the same output, as scikit-learn requires, and equal values are

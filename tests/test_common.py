@@ -100,6 +100,7 @@ def finds_columns_by_name(estimator):
     return isinstance(estimator, VerticalPartitioner | RandomProjectionVFL)
 
 
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.PrivacyLeakWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     ESTIMATORS, expected_failed_checks=expected_failures, xfail_strict=True

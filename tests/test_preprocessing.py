@@ -627,6 +627,14 @@ def test_column_without_any_value_stays_zero_whatever_comes(later):
     assert_array_equal(fitted.transform(later), [[-1, 0], [1, 0]])
 
 
+@pytest.mark.parametrize("dtype", [float, object])
+def test_infinite_value_in_a_column_without_any_value_is_refused(dtype):
+    with pytest.warns(UserWarning, match="x1"):
+        fitted = PartyPreprocessor().fit(EMPTY_TABLES[0])
+    with pytest.raises(InvalidColumnError, match=r"'x1' .* infinite"):
+        fitted.transform(np.array([[1.0, np.inf]], dtype=dtype))
+
+
 def test_sparse_column_without_any_value_stays_zero():
     with pytest.warns(UserWarning, match="x1"):
         fitted = PartyPreprocessor().fit(EMPTY_TABLES[-1])
@@ -676,10 +684,11 @@ def test_changed_kind_is_refused(then, now, frame):
     assert "secret" not in str(info.value)
 
 
-def test_array_of_numbers_for_a_column_of_strings_is_refused():
-    fitted = PartyPreprocessor().fit(np.array([["a", 1.0], ["b", 2.0]], dtype=object))
-    with pytest.raises(InvalidColumnError, match=r"'x0' \(position 0\) held strings"):
-        fitted.transform(np.array([[0.0, 1.0]]))
+@pytest.mark.parametrize("kind", ["strings", "datetimes", "durations"])
+def test_array_of_numbers_for_another_kind_is_refused(kind):
+    fitted = PartyPreprocessor().fit(column(KINDS[kind]))
+    with pytest.raises(InvalidColumnError, match=rf"'x0' \(position 0\) held {kind}"):
+        fitted.transform(np.array([[0.0]]))
 
 
 def test_wrong_number_or_order_of_columns_is_refused():

@@ -59,15 +59,15 @@ def unpack(message: bytes) -> Any:
             return {key: restore(item) for key, item in node["dict"]}
         dtype, shape = _DTYPES[node["array"]], node["shape"]
         if min(shape, default=0) < 0:
-            raise ValueError("an array of negative length in a skvfl message")
+            raise ValueError("an array of negative length")
         array = np.frombuffer(message, dtype, math.prod(shape), offset)
         offset += array.nbytes
         return _own(array.reshape(shape))
 
     try:
         payload = restore(json.loads(message[start:offset]))
-    except (KeyError, TypeError, OverflowError, RecursionError) as exc:
-        raise ValueError("the header of a skvfl message is damaged") from exc
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise ValueError("a damaged skvfl message") from exc
     if offset != len(message):
         raise ValueError(
             f"a skvfl message of {len(message)} bytes where {offset} were announced"
