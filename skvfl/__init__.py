@@ -11,6 +11,7 @@ from skvfl._splitters import (
     ImportanceSplit,
     RoundRobin,
 )
+from skvfl.evaluation import ComparisonDisplay, compare
 from skvfl.federation import (
     CommunicationLog,
     LocalTransport,
@@ -22,6 +23,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "CommunicationLog",
+    "ComparisonDisplay",
     "Contiguous",
     "CorrelationSplit",
     "GaussianProjection",
@@ -33,5 +35,6 @@ __all__ = [
     "RandomProjectionVFL",
     "RoundRobin",
     "VerticalPartitioner",
+    "compare",
     "record_communication",
 ]

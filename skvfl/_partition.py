@@ -538,9 +538,10 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     def _sk_visual_block_(self):
         if hasattr(self, "transformers_"):
+            own = self._own_transformers
             transformers = {
-                name: clone(transformer)  # what a fitted one learnt stays out of sight
-                for name, transformer in self.transformers_.items()
+                name: _box(own.get(name, self.transformer))
+                for name in self.transformers_
             }
             details = [positions.tolist() for positions in self.parties_.values()]
         elif self._own_transformers:
@@ -608,6 +609,13 @@ def _resolve_transformer(transformer):
             "transformer"
         )
     return clone(transformer)
+
+
+def _box(transformer):
+    """Show a transformer without what a party's fitted clone learnt."""
+    is_text = isinstance(transformer, str)
+    label = transformer if is_text else type(transformer).__name__
+    return _VisualBlock("single", None, names=label, name_details=str(transformer))
 
 
 def _fit_transform_party(name, transformer, block, caller, context):

@@ -214,7 +214,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         return self._transform(self._read(X, reset=False))
 
     def get_feature_names_out(self, input_features=None):
-        """Names of the output columns.
+        """Get the names of the output columns.
 
         Parameters
         ----------
@@ -343,7 +343,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     def _transform(self, table):
         if sparse.issparse(table) != self._sparse:
             fitted, given = ("sparse", "dense") if self._sparse else ("dense", "sparse")
-            raise ValueError(
+            raise InvalidColumnError(
                 f"X is {given}, but {type(self).__name__} was fitted on a {fitted} "
                 f"table, which it scales in another way; convert X to a {fitted} one"
             )

@@ -130,6 +130,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     labels from being read, not from being inferred. Weights of rows are sent as they
     are.
 
+    A row that a party does not hold, all its cells missing, is imputed like any other
+    missing value. Do not stop a model for protected labels by held-out accuracy, as
+    ``MLPClassifier(early_stopping=True)`` does: aliases of a class cannot be told
+    apart, so that accuracy is below one half and noisy.
+
     *Deviations from the paper.* Columns are standardised inside each party first,
     which accuracy needs. ``predict_proba`` sums a class's aliases and ``predict``
     follows it, where the paper takes the best single alias. Where the model supports

@@ -132,16 +132,16 @@ def compare(
 
     Notes
     -----
-    "Centralised" is what federation is measured against, and "alone" what it has to
-    beat. All rows prepare the columns alike: each party with its own transformer,
+    "Centralised" is what federation is measured against, and the label owner alone what
+    it has to beat; another party alone would have to be given the labels. All rows
+    prepare the columns alike: each party with its own transformer,
     fitted on its own columns of the training rows.
 
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from skvfl import RandomProjectionVFL
-    >>> from skvfl.evaluation import compare
+    >>> from skvfl import RandomProjectionVFL, compare
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = LogisticRegression()
     >>> frame = compare(
@@ -220,8 +220,7 @@ class ComparisonDisplay:
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from skvfl import RandomProjectionVFL
-    >>> from skvfl.evaluation import ComparisonDisplay
+    >>> from skvfl import ComparisonDisplay, RandomProjectionVFL
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = LogisticRegression()
     >>> display = ComparisonDisplay.from_estimators(
@@ -298,6 +297,9 @@ class ComparisonDisplay:
                 capsize=4,
             )
         ax.set(xscale="log", xlabel=AXES[x], ylabel="score")
+        low, high = points[x].min(), points[x].max()
+        if low > 0 and high < np.inf:
+            ax.set_xlim(low / 10, high * 10)
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
         self.ax_ = ax
         self.figure_ = ax.figure

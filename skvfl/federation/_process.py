@@ -187,7 +187,7 @@ class _ProcessSession(Session):
         )
 
     def _end(self, name: str, patience: float = 0.0) -> int:
-        """Exit code of a party's process, once it and all that it started are gone."""
+        """End a party's process and all that it started; return its exit code."""
         if name not in self._exit_codes:
             process = self._processes[name]
             with contextlib.suppress(subprocess.TimeoutExpired):

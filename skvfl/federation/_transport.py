@@ -113,11 +113,11 @@ class Session(ABC):
 
     @abstractmethod
     def _dismiss(self) -> dict[str, Party]:
-        """End every party's part and return the parties without what they held."""
+        """Call the parties home and return them; :meth:`_abort` follows."""
 
     @abstractmethod
     def _abort(self) -> None:
-        """End every party's part at once."""
+        """End every party's part at once, and make it drop what it holds."""
 
     def __enter__(self) -> Self:
         return self
@@ -152,8 +152,8 @@ class Transport(ABC):
 class LocalTransport(Transport):
     """All parties in this process; the default.
 
-    Everything is delivered as the wire would deliver it: copied, read-only and with the
-    same types.
+    Everything is delivered as the wire would deliver it: copied, and with the same
+    types.
 
     See Also
     --------
@@ -189,8 +189,6 @@ class _LocalSession(Session):
         return exchanged
 
     def _dismiss(self) -> dict[str, Party]:
-        for party in self._present.values():
-            party.release()
         return self._present
 
     def _abort(self) -> None:

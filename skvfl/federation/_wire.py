@@ -36,7 +36,7 @@ def pack(payload: Any) -> bytes:
 
 
 def unpack(message: bytes) -> Any:
-    """Read back what :func:`pack` wrote; arrays are read-only.
+    """Read back what :func:`pack` wrote; arrays are the reader's own.
 
     Raises
     ------
@@ -142,10 +142,8 @@ def _little(dtype: np.dtype) -> np.dtype:
 
 
 def _own(array: np.ndarray) -> np.ndarray:
-    """Read-only copy: aligned, in C order, and nobody else's memory."""
-    array = np.array(array, _little(array.dtype), order="C")
-    array.flags.writeable = False
-    return array
+    """Copy that shares no memory with anybody, aligned and in C order."""
+    return np.array(array, _little(array.dtype), order="C")
 
 
 def _raw(array: np.ndarray) -> bytes:

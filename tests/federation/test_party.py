@@ -237,8 +237,8 @@ def test_reply_gives_no_hold_of_the_partys_memory(careless, block):
     reply = careless.ask("bank", "slice_of_block")
     assert not np.shares_memory(reply, block)
     assert reply.base is None
-    with pytest.raises(ValueError, match="read-only"):
-        reply[0, 0] = 1
+    reply[:] = -1
+    assert careless.ask("bank", "slice_of_block").tolist() == [[1, 2], [4, 5]]
 
 
 def test_request_gives_no_hold_of_the_callers_memory(careless):
@@ -248,9 +248,8 @@ def test_request_gives_no_hold_of_the_callers_memory(careless):
     assert careless.ask("bank", "kept_rows").tolist() == [0, 1, 2]
 
 
-def test_party_cannot_change_its_arguments(careless):
+def test_party_cannot_change_the_callers_arguments(careless):
     rows = {"a": [], "b": np.zeros(2)}
-    with pytest.raises(PartyValueError, match="party 'bank': ValueError in 'scribble'"):
-        careless.ask("bank", "scribble", rows=rows)
+    careless.ask("bank", "scribble", rows=rows)
     assert rows["a"] == []
     assert rows["b"].tolist() == [0, 0]

@@ -1,0 +1,109 @@
+"""The docstrings of everything public: numpydoc's rules, and the fitted attributes."""
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpydoc.docscrape import NumpyDocString
+from numpydoc.validate import validate
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import skvfl
+from skvfl import (
+    Contiguous,
+    CorrelationSplit,
+    GaussianProjection,
+    ImageTiles,
+    ImportanceSplit,
+    PartyPreprocessor,
+    RandomProjectionVFL,
+    RoundRobin,
+    VerticalPartitioner,
+)
+
+IGNORED = {
+    "ES01": "a summary is often enough",
+    "PR04": "a parameter that is described elsewhere is listed with a reference only",
+    "RT02": "returned values have names, as in scikit-learn",
+    "RT03": "self and values that the summary describes need no second description",
+    "SS05": "takes a plural noun for a verb in the third person",
+}
+IGNORED_FOR_METHODS = {
+    "EX01": "the examples are the class's",
+    "SA01": "the references are the class's",
+}
+CONFIGURATIONS = [
+    GaussianProjection(),
+    PartyPreprocessor(),
+    VerticalPartitioner(),
+    VerticalPartitioner(parties={"all": slice(None)}),
+    RandomProjectionVFL(LogisticRegression()),
+    RandomProjectionVFL(Ridge()),
+    Contiguous(),
+    CorrelationSplit(),
+    ImageTiles(shape=(2, 3)),
+    ImportanceSplit(),
+    RoundRobin(),
+]
+
+
+def public_objects():
+    """Public names, and the methods that public classes define themselves."""
+    for name in skvfl.__all__:
+        yield f"skvfl.{name}"
+        cls = getattr(skvfl, name)
+        if not inspect.isclass(cls):
+            continue
+        for method in dir(cls):
+            function = getattr(cls, method)
+            function = inspect.unwrap(getattr(function, "fget", function))
+            module = getattr(function, "__module__", None) or ""
+            if not method.startswith("_") and module.startswith("skvfl"):
+                yield f"skvfl.{name}.{method}"
+
+
+def public_estimators():
+    public = [getattr(skvfl, name) for name in skvfl.__all__]
+    return [
+        each
+        for each in public
+        if inspect.isclass(each) and issubclass(each, BaseEstimator)
+    ]
+
+
+@pytest.mark.parametrize("name", list(public_objects()))
+def test_docstring(name):
+    ignored = set(IGNORED)
+    if name.count(".") > 1:
+        ignored |= set(IGNORED_FOR_METHODS)
+    errors = [error for error in validate(name)["errors"] if error[0] not in ignored]
+    assert not errors
+
+
+def test_public_objects_include_methods_behind_descriptors():
+    names = set(public_objects())
+    assert "skvfl.RandomProjectionVFL.predict_proba" in names
+    assert "skvfl.VerticalPartitioner.fit" in names
+    assert "skvfl.VerticalPartitioner.set_output" not in names
+
+
+@pytest.mark.parametrize("cls", public_estimators())
+def test_documented_attributes_are_those_of_a_fitted_estimator(cls):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(30, 6)), columns=list("abcdef"))
+    fitted = set()
+    for estimator in CONFIGURATIONS:
+        if type(estimator) is cls:
+            estimator = clone(estimator)
+            y = np.arange(30) % 3 if is_classifier(estimator) else rng.normal(size=30)
+            fit = estimator.fit if hasattr(cls, "fit") else estimator.split_columns
+            fit(X, y)
+            fitted |= {
+                name
+                for name in vars(estimator)
+                if name.endswith("_") and not name.startswith("_")
+            }
+    documented = {entry.name for entry in NumpyDocString(cls.__doc__)["Attributes"]}
+    assert documented == fitted
