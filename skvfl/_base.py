@@ -34,7 +34,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
-    def _fit_partition(self, X, y):
+    def _fit_partition(self, X, y, sequence):
         """Find each party's columns; return the table and the active party's name."""
         if sparse.issparse(X) and not get_tags(self).input_tags.sparse:
             raise TypeError(
@@ -42,7 +42,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 "it to a dense array, or choose transformers that take sparse columns"
             )
         self.partition_ = as_partition(self.parties)
-        X = self.partition_.fit_columns(X, y, label_owner=self.active)
+        X = self.partition_.fit_columns(
+            X, y, label_owner=self.active, sequence=sequence
+        )
         self.n_features_in_ = self.partition_.n_features_in_
         if hasattr(self.partition_, "feature_names_in_"):
             self.feature_names_in_ = self.partition_.feature_names_in_

@@ -218,13 +218,13 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         PartyError
             If a party fails; the message names it.
         """
-        X, active = self._fit_partition(X, y)
+        to_split, to_parties, to_server = seed_sequence(self.random_state).spawn(3)
         labels = self._encode_labels(y)
+        X, active = self._fit_partition(X, y, to_split)
         check_consistent_length(X, labels)
         weights = self._weights(X, labels, sample_weight)
         context = self._init_callback_context(max_subtasks=2)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        to_parties, to_server = seed_sequence(self.random_state).spawn(2)
         blocks = self.partition_.split(X)
         parties = [
             party.holding(block=blocks.pop(party.name), labels=labels, weights=weights)

@@ -42,6 +42,11 @@ ESTIMATORS = [
     RandomProjectionVFL("regressor"),
     RandomProjectionVFL(MLPRegressor(hidden_layer_sizes=(16,), solver="lbfgs")),
     RandomProjectionVFL(LogisticRegression(), label_protection=False, whiten=True),
+    RandomProjectionVFL(
+        LogisticRegression(),
+        parties=RoundRobin(2, shuffle=True),
+        label_protection=False,
+    ),
     RandomProjectionVFL(LinearSVC(), projection=GaussianProjection(kind="gaussian")),
     RandomProjectionVFL(Ridge(), projection=GaussianProjection(kind="conditioned")),
     RandomProjectionVFL(

@@ -74,7 +74,19 @@ class CommunicationLog:
     def record(
         self, sender: str, receiver: str, operation: str, size: int, has_array: bool
     ) -> None:
-        """Add one message to the current round."""
+        """Add one message to the current round.
+
+        Parameters
+        ----------
+        sender, receiver : str
+            Names of parties, or ``"server"``.
+        operation : str
+            What was asked or answered.
+        size : int
+            Length of the serialised message in bytes.
+        has_array : bool
+            Whether the message carries an array.
+        """
         if self._round == 0:
             self._round = 1
         self.messages.append(
@@ -253,6 +265,10 @@ def record_communication() -> Iterator[CommunicationLog]:
     ------
     log : CommunicationLog
         Filled while the block runs; every call starts a new round.
+
+    See Also
+    --------
+    CommunicationLog : What is recorded.
 
     Examples
     --------

@@ -158,12 +158,32 @@ class LocalTransport(Transport):
     See Also
     --------
     ProcessTransport : Every party in a process of its own.
+
+    Examples
+    --------
+    >>> from skvfl import LocalTransport, RandomProjectionVFL
+    >>> RandomProjectionVFL(transport=LocalTransport())
+    RandomProjectionVFL(transport=LocalTransport())
     """
 
     def connect(
         self, parties: Sequence[Party], log: CommunicationLog, centre: str = "server"
     ) -> Session:
-        """Open a session with parties that live in this process."""
+        """Open a session with parties that live in this process.
+
+        Parameters
+        ----------
+        parties : sequence of Party
+            With what they hold.
+        log : CommunicationLog
+            Where messages are recorded.
+        centre : str, default="server"
+            Name of the organisation that runs the protocol.
+
+        Returns
+        -------
+        session : Session
+        """
         return _LocalSession(parties, log, centre)
 
     def __repr__(self) -> str:
