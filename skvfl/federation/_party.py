@@ -58,12 +58,12 @@ class Party:
             the kind of error; only an :class:`~skvfl.exceptions.InvalidColumnError`,
             which never quotes a value, is passed on in full.
         """
-        method = getattr(self, operation, None)
+        method: Any = getattr(type(self), operation, None)
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")
         try:
             with config_context(transform_output="default"):
-                return method(**arguments)  # type: ignore[misc]
+                return method(self, **arguments)
         except Exception as exc:
             message = (
                 str(exc)

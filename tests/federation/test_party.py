@@ -64,7 +64,17 @@ def test_marked_operation_is_carried_out(bank):
 @pytest.mark.parametrize(
     "name",
     [
-        *("_held", "name", "balance", "holding", "release", "perform", "nonsense", ""),
+        *(
+            "_held",
+            "name",
+            "balance",
+            "holding",
+            "release",
+            "perform",
+            "trap",
+            "mro",
+            "",
+        ),
         *("__init__", "__class__", "__dict__", "__reduce__", "__getattribute__"),
     ],
 )

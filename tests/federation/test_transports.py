@@ -153,9 +153,9 @@ class Clerk(Party):
 
     @operation
     def sockets(self):
-        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-        kept = [os.readlink(link) for link in links if os.path.lexists(link)]
-        return sum(target.startswith("socket:") for target in kept)
+        files = [file for file in Path("/proc/self/fd").iterdir() if int(file.name) > 2]
+        targets = [os.readlink(file) for file in files if os.path.lexists(file)]
+        return sum(target.startswith("socket:") for target in targets)
 
     @operation
     def fail(self):
