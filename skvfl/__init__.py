@@ -1,5 +1,7 @@
 """Vertical federated learning as scikit-learn estimators."""
 
+from importlib import import_module
+
 from skvfl._partition import VerticalPartitioner
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._projection import GaussianProjection
@@ -21,6 +23,12 @@ from skvfl.federation import (
 
 __version__ = "0.1.0.dev0"
 
+# What needs torch is imported when it is first asked for.
+_LAZY = {
+    "SplitNNClassifier": "skvfl._splitnn",
+    "SplitNNRegressor": "skvfl._splitnn",
+}
+
 __all__ = [
     "CommunicationLog",
     "ComparisonDisplay",
@@ -34,7 +42,15 @@ __all__ = [
     "ProcessTransport",
     "RandomProjectionVFL",
     "RoundRobin",
+    "SplitNNClassifier",
+    "SplitNNRegressor",
     "VerticalPartitioner",
     "compare",
     "record_communication",
 ]
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from numbers import Integral
 
+import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import compute_sample_weight, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._partition import VerticalPartitioner, as_partition, party_name
-from skvfl._sklearn import CallbackSupportMixin, StrOptions
+from skvfl._sklearn import CallbackSupportMixin, StrOptions, _check_sample_weight
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 
@@ -52,14 +54,41 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             del self.feature_names_in_
         return X, party_name(self.partition_.parties_, self.active)
 
-    def _connect(self, parties, log):
+    @property
+    def _holders(self):
+        """Parties that hold columns."""
+        return [name for name, held in self.partition_.parties_.items() if held.size]
+
+    def _encode_classes(self, y):
+        """Classes as 0 … K - 1; sets ``classes_``."""
+        y = validate_data(self, y=y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("y holds one class only; a classifier needs at least two")
+        return codes.astype(np.int64)
+
+    def _encode_target(self, y):
+        """Target as float64."""
+        return validate_data(self, y=y, y_numeric=True).astype(np.float64)
+
+    def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
+        """Weights of rows, those of their classes included, or None."""
+        if sample_weight is None and class_weight is None:
+            return None
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if class_weight is None:
+            return weights
+        return weights * compute_sample_weight(class_weight, self.classes_[codes])
+
+    def _connect(self, parties, log, centre="server"):
         """Open a session with parties that hold what they need."""
         transport = self.transport
         if isinstance(transport, str):
             transport = _TRANSPORTS[transport]()
-        return transport.connect(parties, log)
+        return transport.connect(parties, log, centre)
 
-    def _connect_fitted(self, X):
+    def _connect_fitted(self, X, centre="server"):
         """Open a session in which the fitted parties hold their columns of ``X``."""
         check_is_fitted(self, "partition_")
         blocks = self.partition_.split(X)
@@ -69,6 +98,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 for name, party in self._parties.items()
             ],
             current_log(),
+            centre,
         )
 
     def __sklearn_tags__(self):

@@ -11,10 +11,9 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.utils import check_consistent_length, compute_sample_weight, get_tags
+from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvfl._base import VFLEstimator
 from skvfl._label_protection import ClassOwner, TargetOwner
@@ -24,7 +23,6 @@ from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._sklearn import (
     HasMethods,
     StrOptions,
-    _check_sample_weight,
     _fit_context,
     _num_samples,
 )
@@ -219,7 +217,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             If a party fails; the message names it.
         """
         to_split, to_parties, to_server = seed_sequence(self.random_state).spawn(3)
-        labels = self._encode_labels(y)
+        classifies = is_classifier(self)
+        labels = self._encode_classes(y) if classifies else self._encode_target(y)
         X, active = self._fit_partition(X, y, to_split)
         check_consistent_length(X, labels)
         weights = self._weights(X, labels, sample_weight)
@@ -409,22 +408,6 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             return _DEFAULT_MODELS[self.estimator]
         return self.estimator
 
-    @property
-    def _holders(self):
-        """Parties that hold columns."""
-        return [name for name, held in self.partition_.parties_.items() if held.size]
-
-    def _encode_labels(self, y):
-        """Labels as the label owner keeps them: class codes, or a float target."""
-        if not is_classifier(self):
-            return validate_data(self, y=y, y_numeric=True).astype(np.float64)
-        y = validate_data(self, y=y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError("y holds one class only; a classifier needs at least two")
-        return codes.astype(np.int64)
-
     def _weights(self, X, labels, sample_weight):
         if sample_weight is None and self.class_weight is None:
             return None
@@ -433,19 +416,16 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 f"{type(self._model).__name__} does not support sample_weight, which "
                 "weights of rows and classes need"
             )
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if self.class_weight is None:
-            return weights
-        if not is_classifier(self):
+        if self.class_weight is not None and not is_classifier(self):
             raise ValueError("class_weight is for classifiers only")
-        if self.label_protection:
+        if self.class_weight is not None and self.label_protection:
             warnings.warn(
                 "class_weight gives the rows of a class one weight, which shows the "
                 "server which aliases may belong together",
                 PrivacyLeakWarning,
                 stacklevel=3,
             )
-        return weights * compute_sample_weight(self.class_weight, self.classes_[labels])
+        return self._row_weights(X, sample_weight, self.class_weight, labels)
 
     def _make_parties(self, active, sequence):
         to_prepare, to_project, to_protect = sequence.spawn(3)

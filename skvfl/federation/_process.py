@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -143,17 +143,16 @@ class _ProcessSession(Session):
         party.release()
 
     def _exchange(
-        self, names: list[str], request: Any
+        self, requests: Mapping[str, Any]
     ) -> dict[str, tuple[Any, Measure, Measure]]:
-        operation, frame = request[0], _wire.pack(request)
-        for name in names:
+        for name, request in requests.items():
             try:
-                self._channels[name].send_bytes(frame)
+                self._channels[name].send_bytes(_wire.pack(request))
             except OSError:
-                self._died(name, operation)
-        sent = _wire.measure(request)
+                self._died(name, request[0])
         exchanged = {}
-        for name in names:
+        for name, request in requests.items():
+            operation, sent = request[0], _wire.measure(request)
             message = self._receive(self._channels[name], name, operation)
             reply = _wire.unpack(message)
             if reply[0] == "error":

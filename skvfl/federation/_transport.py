@@ -57,6 +57,7 @@ class Session(ABC):
         *,
         to: Iterable[str] | None = None,
         reply_to: str | None = None,
+        each: Mapping[str, Mapping[str, Any]] | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
         """Ask parties for an operation.
@@ -70,6 +71,8 @@ class Session(ABC):
         reply_to : str, default=None
             Who receives the replies; the centre by default. A party that keeps its
             own answer replies to itself, and nothing is counted.
+        each : dict of str to dict, default=None
+            Further arguments for each party asked, by its name.
         **arguments : arrays, scalars, strings, lists and dicts
             Sent to every party asked.
 
@@ -87,9 +90,12 @@ class Session(ABC):
         names = [name for name in self.names if name in asked]
         if len(names) < len(asked):
             raise ValueError(f"no such party: {sorted(asked.difference(names))}")
-        request = [operation, arguments]
+        requests = {
+            name: [operation, {**arguments, **(each or {}).get(name, {})}]
+            for name in names
+        }
         try:
-            exchanged = self._exchange(names, request)
+            exchanged = self._exchange(requests)
         except BaseException:
             self._abort()
             raise
@@ -107,7 +113,7 @@ class Session(ABC):
 
     @abstractmethod
     def _exchange(
-        self, names: list[str], request: Any
+        self, requests: Mapping[str, Any]
     ) -> dict[str, tuple[Any, Measure, Measure]]:
         """Reply of each party, and what the request and the reply measure."""
 
@@ -198,11 +204,11 @@ class _LocalSession(Session):
         self._present = {party.name: party for party in parties}
 
     def _exchange(
-        self, names: list[str], request: Any
+        self, requests: Mapping[str, Any]
     ) -> dict[str, tuple[Any, Measure, Measure]]:
-        sent = _wire.measure(request)
         exchanged = {}
-        for name in names:
+        for name, request in requests.items():
+            sent = _wire.measure(request)
             operation, arguments = _wire.freeze(request)
             reply = answer(self._present[name], operation, arguments)
             exchanged[name] = (reply[1], sent, _wire.measure(reply))

@@ -1,0 +1,583 @@
+"""SplitNN: bottom models at the parties, a top model at the active party."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import ceil
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import (
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+from torch.nn import functional
+
+from skvfl._base import VFLEstimator
+from skvfl._partition import party_name
+from skvfl._random import int_seed, seed_sequence
+from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
+from skvfl.federation import CommunicationLog
+from skvfl.federation._transport import check_rows
+from skvfl.nn._build import Build, Optimize
+from skvfl.nn._split import AGGREGATIONS, BottomParty, TopParty
+
+
+class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
+    """Training and serving; the subclasses say what the labels are."""
+
+    _parameter_constraints = {
+        **VFLEstimator._parameter_constraints,
+        "bottom": ["array-like", callable],
+        "top": ["array-like", callable],
+        "cut_width": [Interval(Integral, 1, None, closed="left")],
+        "aggregation": [StrOptions(set(AGGREGATIONS))],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "optimizer": [callable, None],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        bottom=(64,),
+        top=(64,),
+        cut_width=32,
+        aggregation="concat",
+        max_epochs=50,
+        batch_size=128,
+        lr=1e-3,
+        optimizer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        transport="local",
+        random_state=None,
+    ):
+        self.parties = parties
+        self.active = active
+        self.bottom = bottom
+        self.top = top
+        self.cut_width = cut_width
+        self.aggregation = aggregation
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.optimizer = optimizer
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.transport = transport
+        self.random_state = random_state
+
+    def _fit(self, X, y, labels, weights, n_outputs, loss):
+        to_split, to_parties, to_rows = seed_sequence(self.random_state).spawn(3)
+        X, active = self._fit_partition(X, y, to_split)
+        check_consistent_length(X, labels)
+        blocks = self.partition_.split(X)
+        parties = [
+            party.holding(
+                block=blocks.pop(party.name),
+                **(
+                    {"labels": labels, "weights": weights}
+                    if party.name == active
+                    else {}
+                ),
+            )
+            for party in self._make_parties(active, to_parties, n_outputs, loss)
+        ]
+        context = self._init_callback_context(max_subtasks=self.max_epochs)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        self.communication_ = CommunicationLog()
+        with self._connect(parties, self.communication_, active) as session:
+            self._train(session, active, len(labels), to_rows, context)
+        self._parties = session.parties
+        self.n_iter_ = len(self.loss_curve_)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def _train(self, session, active, n_rows, sequence, context):
+        """Split learning: activations up, gradients down, for every batch."""
+        passive = [name for name in self._holders if name != active]
+        to_table, to_epochs = sequence.spawn(2)
+        session.begin_round()
+        widths = session.call("prepare", to=passive, seed=int_seed(to_table))
+        session.ask(active, "prepare_top", seed=int_seed(to_table), widths=widths)
+        n_held_out = (
+            ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
+        )
+        n_train = n_rows - n_held_out
+        batches = _batches(n_train, self.batch_size)
+        self.loss_curve_, self.validation_loss_curve_ = [], []
+        for epoch_seed in to_epochs.generate_state(self.max_epochs):
+            task = context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=self)
+            shuffle = {"seed": int(epoch_seed), "n_train": n_train}
+            session.call("begin_epoch", to={*passive, active}, **shuffle)
+            losses = [
+                self._step(session, active, passive, widths, start, stop)
+                for start, stop in batches
+            ]
+            self.loss_curve_.append(
+                np.average(losses, weights=[stop - start for start, stop in batches])
+            )
+            stop = task.call_on_fit_task_end(estimator=self)
+            if self.early_stopping:
+                stop |= self._stops_early(session, active, passive, n_train, n_rows)
+            if stop:
+                break
+        if self.early_stopping:
+            session.call("recall", to={*passive, active})
+
+    def _step(self, session, active, passive, widths, start, stop):
+        """One batch: a round of activations and a round of gradients."""
+        session.begin_round()
+        received = session.call("forward", to=passive, start=start, stop=stop)
+        check_rows(received, stop - start, widths)
+        learnt = session.ask(active, "learn", start=start, stop=stop, received=received)
+        session.begin_round()
+        gradients = {n: {"gradient": g} for n, g in learnt["gradients"].items()}
+        session.call("backward", to=passive, each=gradients)
+        return learnt["loss"]
+
+    def _stops_early(self, session, active, passive, n_train, n_rows):
+        """Whether the loss of the held-out rows has stopped improving."""
+        rows = {"start": n_train, "stop": n_rows}
+        session.begin_round()
+        received = session.call("represent", to=passive, **rows)
+        loss = session.ask(active, "evaluate", received=received, **rows)
+        curve = self.validation_loss_curve_
+        if not curve or loss < min(curve):
+            session.call("remember", to={*passive, active})
+        curve.append(loss)
+        return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
+
+    def _serve(self, X, operation):
+        """What the active party computes for rows to be served."""
+        check_is_fitted(self)
+        active = party_name(self.partition_.parties_, self.active)
+        passive = [name for name in self._holders if name != active]
+        with self._connect_fitted(X, active) as session:
+            rows = {"start": 0, "stop": _num_samples(X)}
+            session.begin_round()
+            received = session.call("represent", to=passive, **rows)
+            check_rows(received, rows["stop"])
+            return session.ask(active, operation, received=received, **rows)
+
+    def transform(self, X):
+        """Cut-layer representation: what the top model is given.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        representation : ndarray of shape (n_samples, n_components), dtype float32
+        """
+        return self._serve(X, "combine")
+
+    @property
+    def _n_features_out(self):
+        parts = len(self._holders) if self.aggregation == "concat" else 1
+        return parts * self.cut_width
+
+    def _make_parties(self, active, sequence, n_outputs, loss):
+        to_prepare, to_models = sequence.spawn(2)
+        prepare = self.partition_.make_transformers(to_prepare)
+        names = list(self.partition_.parties_)
+        bottom = Build(self.bottom, self.cut_width)
+        top = Build(self.top, n_outputs, activate=True)
+        optimize = Optimize(self.optimizer, self.lr)
+        parties = []
+        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+            settings = (name, prepare.get(name), bottom, optimize, int_seed(child))
+            if name == active:
+                parties.append(
+                    TopParty(*settings, top, self.aggregation, self._holders, loss)
+                )
+            else:
+                parties.append(BottomParty(*settings))
+        return parties
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _batches(n_rows, batch_size):
+    """Bounds of each batch; a last one of one row joins its predecessor."""
+    starts = list(range(0, n_rows, batch_size))
+    if len(starts) > 1 and n_rows - starts[-1] == 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], n_rows], strict=True))
+
+
+class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
+    """Split learning: a bottom model at every party, a top model at the labels.
+
+    For every batch each party sends its bottom model's activations to the active
+    party, which computes the loss and sends back the gradient of what it received.
+    The baseline of vertical federated learning: as accurate as joint training, at two
+    messages per party and batch.
+
+    Read more in the :ref:`User Guide <splitnn>`.
+
+    Parameters
+    ----------
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`.
+    active : str or int, default=0
+        Name or position of the active party, which holds the labels and the top model.
+        It may hold no columns.
+    bottom : array-like of int or callable, default=(64,)
+        Every party's bottom model: sizes of the hidden layers of a perceptron, or
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+    top : array-like of int or callable, default=(64,)
+        The top model, given in the same way. A ReLU comes before it.
+    cut_width : int, default=32
+        Number of outputs of every bottom model.
+    aggregation : {"concat", "sum", "mean", "max"}, default="concat"
+        How the parties' activations become the top model's input.
+    max_epochs : int, default=50
+        Number of passes over the rows.
+    batch_size : int, default=128
+        Rows per step. A last batch of one row joins its predecessor.
+    lr : float, default=1e-3
+        Learning rate of every party's own optimiser.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default.
+    early_stopping : bool, default=False
+        Whether to hold out rows, stop when their loss no longer improves, and go back
+        to the models that were best on them.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes in the loss, as in scikit-learn.
+    transport : {"local", "process"} or Transport, default="local"
+        How the parties are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and of the public order of rows. ``None``
+        takes fresh entropy from the operating system.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    loss_curve_ : list of float
+        Mean training loss of every epoch.
+    validation_loss_curve_ : list of float
+        Loss of the held-out rows after every epoch; empty without early stopping.
+    n_iter_ : int
+        Number of epochs.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``: for every batch, one message of activations from and
+        one message of gradients to every passive party with columns (equation 10 of
+        the APC-VFL paper [1]_), and the same activations for held-out rows.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    SplitNNRegressor : The same for numerical targets.
+    RandomProjectionVFL : One round, any model.
+
+    Notes
+    -----
+    *Who learns what.* The active party sees every passive party's activations of every
+    batch, and can train models that invert them. Passive parties see gradients, from
+    which labels can be inferred. Everybody knows the order of the rows, so a batch is
+    named by its bounds. Nothing is masked; no raw column and no label crosses.
+
+    Every party has its own optimiser, and only numbers cross. For the same seed the
+    trained parameters equal, bit for bit, those of the joint network trained in one
+    place.
+
+    References
+    ----------
+    .. [1] P. Martinez Irigoyen et al., "APC-VFL", equation 10: the number of messages
+       is 2 · epochs · batches · passive parties.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from skvfl import SplitNNClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> split = SplitNNClassifier(parties=3, max_epochs=20, random_state=0).fit(X, y)
+    >>> split.score(X, y) > 0.97
+    True
+    >>> split.communication_.n_messages == 2 * 20 * 5 * 2
+    True
+    """
+
+    _parameter_constraints = {
+        **_BaseSplitNN._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        bottom=(64,),
+        top=(64,),
+        cut_width=32,
+        aggregation="concat",
+        max_epochs=50,
+        batch_size=128,
+        lr=1e-3,
+        optimizer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        class_weight=None,
+        transport="local",
+        random_state=None,
+    ):
+        super().__init__(
+            parties=parties,
+            active=active,
+            bottom=bottom,
+            top=top,
+            cut_width=cut_width,
+            aggregation=aggregation,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            lr=lr,
+            optimizer=optimizer,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            transport=transport,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Train all parties' models.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The active party's labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the loss; they stay with the active party.
+
+        Returns
+        -------
+        self : SplitNNClassifier
+
+        Raises
+        ------
+        ValueError
+            If the labels are not classes, or if the parties and the columns do not
+            match; the message names both.
+        PartyError
+            If a party fails; the message names it.
+        """
+        codes = self._encode_classes(y)
+        weights = self._row_weights(X, sample_weight, self.class_weight, codes)
+        loss = partial(functional.cross_entropy, reduction="none")
+        return self._fit(X, y, codes, weights, len(self.classes_), loss)
+
+    def predict_proba(self, X):
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes), dtype float64
+            Columns in the order of ``classes_``.
+        """
+        return softmax(self._serve(X, "predict").astype(np.float64), axis=1)
+
+    def predict(self, X):
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Of the data type of ``classes_``.
+        """
+        codes = self._serve(X, "predict").argmax(axis=1)
+        return self.classes_[codes]
+
+
+class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
+    """Split learning of a numerical target; see :class:`SplitNNClassifier`.
+
+    The active party standardises its target and minimises the squared error.
+
+    Read more in the :ref:`User Guide <splitnn>`.
+
+    Parameters
+    ----------
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`.
+    active : str or int, default=0
+        Name or position of the active party, which holds the labels and the top model.
+        It may hold no columns.
+    bottom : array-like of int or callable, default=(64,)
+        Every party's bottom model: sizes of the hidden layers of a perceptron, or
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+    top : array-like of int or callable, default=(64,)
+        The top model, given in the same way. A ReLU comes before it.
+    cut_width : int, default=32
+        Number of outputs of every bottom model.
+    aggregation : {"concat", "sum", "mean", "max"}, default="concat"
+        How the parties' activations become the top model's input.
+    max_epochs : int, default=50
+        Number of passes over the rows.
+    batch_size : int, default=128
+        Rows per step. A last batch of one row joins its predecessor.
+    lr : float, default=1e-3
+        Learning rate of every party's own optimiser.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default.
+    early_stopping : bool, default=False
+        Whether to hold out rows, stop when their loss no longer improves, and go back
+        to the models that were best on them.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    transport : {"local", "process"} or Transport, default="local"
+        How the parties are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and of the public order of rows. ``None``
+        takes fresh entropy from the operating system.
+
+    Attributes
+    ----------
+    loss_curve_ : list of float
+        Mean training loss of every epoch.
+    validation_loss_curve_ : list of float
+        Loss of the held-out rows after every epoch; empty without early stopping.
+    n_iter_ : int
+        Number of epochs.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``: for every batch, one message of activations from and
+        one message of gradients to every passive party with columns (equation 10 of
+        the APC-VFL paper [1]_), and the same activations for held-out rows.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    SplitNNClassifier : The same for classes.
+    RandomProjectionVFL : One round, any model.
+
+    Notes
+    -----
+    *Who learns what.* The active party sees every passive party's activations of every
+    batch, and can train models that invert them. Passive parties see gradients, from
+    which labels can be inferred. Everybody knows the order of the rows, so a batch is
+    named by its bounds. Nothing is masked; no raw column and no label crosses.
+
+    Every party has its own optimiser, and only numbers cross. For the same seed the
+    trained parameters equal, bit for bit, those of the joint network trained in one
+    place.
+
+    References
+    ----------
+    .. [1] P. Martinez Irigoyen et al., "APC-VFL", equation 10: the number of messages
+       is 2 · epochs · batches · passive parties.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skvfl import SplitNNRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> split = SplitNNRegressor(parties=3, max_epochs=30, random_state=0).fit(X, y)
+    >>> split.score(X, y) > 0.5
+    True
+    """
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Train all parties' models.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The active party's target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the loss; they stay with the active party.
+
+        Returns
+        -------
+        self : SplitNNRegressor
+
+        Raises
+        ------
+        ValueError
+            If the parties and the columns do not match; the message names both.
+        PartyError
+            If a party fails; the message names it.
+        """
+        target = self._encode_target(y)
+        self._mean, self._scale = target.mean(), target.std() or 1.0
+        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        weights = self._row_weights(X, sample_weight)
+        return self._fit(X, y, standard, weights, 1, _squared_error)
+
+    def predict(self, X):
+        """Predict targets in their own units.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,), dtype float64
+        """
+        outputs = self._serve(X, "predict").astype(np.float64)
+        return outputs[:, 0] * self._scale + self._mean
+
+
+def _squared_error(outputs, labels):
+    return functional.mse_loss(outputs, labels, reduction="none")[:, 0]

@@ -1,0 +1,106 @@
+"""How parties build their models and optimisers; small, so that they travel."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from skvfl.nn._mlp import perceptron
+
+
+class Build:
+    """Build a network for columns whose number only the party knows.
+
+    Parameters
+    ----------
+    network : tuple of int or callable
+        Hidden layer sizes of a perceptron, or ``network(n_inputs, n_outputs)``.
+    n_outputs : int
+        Number of output columns.
+    activate : bool, default=False
+        Whether a ReLU comes first.
+    """
+
+    def __init__(self, network, n_outputs, activate=False):
+        self.network = network
+        self.n_outputs = n_outputs
+        self.activate = activate
+
+    def __call__(self, n_inputs, generator):
+        """Build the network.
+
+        Parameters
+        ----------
+        n_inputs : int
+            Number of input columns.
+        generator : torch.Generator
+            The party's private stream.
+
+        Returns
+        -------
+        network : torch.nn.Module
+        """
+        if callable(self.network):
+            with _seeded(generator):
+                network = Seeded(self.network(n_inputs, self.n_outputs), generator)
+        else:
+            sizes = [n_inputs, *self.network, self.n_outputs]
+            network = perceptron(sizes, generator)
+        return nn.Sequential(nn.ReLU(), network) if self.activate else network
+
+
+class Seeded(nn.Module):
+    """A user's network, whose dropout draws from the party's own stream.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Any network.
+    generator : torch.Generator
+        The party's private stream.
+    """
+
+    def __init__(self, network, generator):
+        super().__init__()
+        self.network = network
+        self._generator = generator
+
+    def forward(self, inputs):
+        """Outputs of the network; torch's global generator is left as it was."""
+        if not self.training:
+            return self.network(inputs)
+        with _seeded(self._generator):
+            return self.network(inputs)
+
+
+class Optimize:
+    """Build a party's own optimiser.
+
+    Parameters
+    ----------
+    optimizer : type or None
+        Class from ``torch.optim``; Adam in its fused form by default.
+    lr : float
+        Learning rate.
+    """
+
+    def __init__(self, optimizer, lr):
+        self.optimizer = optimizer
+        self.lr = lr
+
+    def __call__(self, parameters):
+        """Optimiser of these parameters."""
+        if self.optimizer is None:
+            return torch.optim.Adam(parameters, lr=self.lr, fused=True)
+        return self.optimizer(parameters, lr=self.lr)
+
+
+@contextmanager
+def _seeded(generator):
+    """Seed torch's global generator from a private one, and put it back afterwards."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
