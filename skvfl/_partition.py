@@ -32,6 +32,7 @@ from skvfl._sklearn import (
 from skvfl._splitters import RoundRobin
 from skvfl.exceptions import InvalidColumnError, PartyValueError, party_error
 
+CHUNK_ROWS = 512
 RESERVED_NAMES = ("drop", "raise", "server")
 
 
@@ -271,7 +272,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 delayed(_fit_transform_party)(
                     name,
                     transformer,
-                    _safe_indexing(X, self.parties_[name], axis=1),
+                    _take_columns(X, self.parties_[name]),
                     self,
                     context.subcontext(
                         task_name=f"fit {name}",
@@ -318,7 +319,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         with config_context(transform_output=self._container):
             outputs = Parallel(n_jobs=self.n_jobs)(
                 delayed(_transform_party)(
-                    name, transformer, _safe_indexing(X, held[name], axis=1)
+                    name, transformer, _take_columns(X, held[name])
                 )
                 for name, transformer in self.transformers_.items()
             )
@@ -347,10 +348,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self, "parties_")
         X, held = self._find_columns(X)
-        return {
-            name: _safe_indexing(X, positions, axis=1)
-            for name, positions in held.items()
-        }
+        return {name: _take_columns(X, positions) for name, positions in held.items()}
 
     def get_feature_names_out(self, input_features=None):
         """Names of the output columns: ``party__feature``.
@@ -609,6 +607,16 @@ def _resolve_transformer(transformer):
             "transformer"
         )
     return clone(transformer)
+
+
+def _take_columns(X, positions):
+    """Copy columns, an array's into column order, which later work on them likes."""
+    if not isinstance(X, np.ndarray):
+        return _safe_indexing(X, positions, axis=1)
+    block = np.empty((len(X), len(positions)), dtype=X.dtype, order="F")
+    for start in range(0, len(X), CHUNK_ROWS):
+        block[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, positions]
+    return block
 
 
 def _box(transformer):

@@ -133,6 +133,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     ``MLPClassifier(early_stopping=True)`` does: aliases of a class cannot be told
     apart, so that accuracy is below one half and noisy.
 
+    *Precision.* The default preparation sends single precision. Networks
+    (``MLPClassifier``, ``MLPRegressor``, skorch nets) train on what arrived, all other
+    models in double precision; predictions are computed in double precision.
+
     *Deviations from the paper.* Columns are standardised inside each party first,
     which accuracy needs. ``predict_proba`` sums a class's aliases and ``predict``
     follows it, where the paper takes the best single alias. Where the model supports
@@ -255,12 +259,14 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         labels = session.ask(active, "protect_labels")
         matrices = check_rows(projected, n_rows)
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
-        return np.hstack(matrices, dtype=np.float64), labels
+        return np.hstack(matrices), labels
 
     def _train(self, model, received, labels, weights):
         """The paper's Algorithm 1, step 3: the server trains alone."""
-        self._whitener = _whitener(received) if self.whiten else None
+        self._whitener = None
         if self.whiten:
+            received = received.astype(np.float64)
+            self._whitener = _whitener(received)
             received = self._whitener.transform(received)
         self.estimator_ = _fit_model(model, received, labels, weights)
 
@@ -493,12 +499,14 @@ def _learns_two_outputs(model):
 def _fit_model(model, received, labels, weights):
     """Fit the server's model, or two of them where it cannot learn two outputs."""
     params = {} if weights is None else {"sample_weight": weights}
-    if _is_net(model):
-        received = received.astype(np.float32)
+    if not isinstance(model, MLPClassifier | MLPRegressor):
+        precision = np.float32 if _is_net(model) else np.float64
+        received = received.astype(precision, copy=False)
     if labels.ndim == 1:
         return model.fit(received, labels, **params)
+    labels = labels.astype(received.dtype, copy=False)
     if _is_net(model):
-        columns = list(np.split(labels.astype(np.float32), labels.shape[1], axis=1))
+        columns = np.split(labels, labels.shape[1], axis=1)
     elif labels.shape[1] > 1 and _learns_two_outputs(model):
         columns = [labels]
     else:

@@ -225,7 +225,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows and epochs")
     quick = parser.parse_args().quick
-    rows, epochs, repetitions = (40_000, 2, 5) if quick else (200_000, 10, 5)
+    rows, epochs, repetitions = (40_000, 3, 5) if quick else (200_000, 20, 5)
     bunch = load("covtype")
     X, y = bunch.data.to_numpy(dtype=np.float64), np.asarray(bunch.target)
     order = np.random.default_rng(0).permutation(len(X))
