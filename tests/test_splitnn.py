@@ -217,11 +217,12 @@ def test_convolutional_bottoms_on_image_tiles():
             "passthrough", parties=ImageTiles(shape=(8, 8), tiles=(2, 2))
         ),
         bottom=ConvolutionalBottom((4, 4), channels=(8, 16)),
+        lr=0.01,
         max_epochs=8,
         random_state=0,
     ).fit(X, y)
     assert split.score(X, y) > 0.95
-    with pytest.raises(PartyError, match="party0"):
+    with pytest.raises(PartyError, match="party1"):
         split.set_params(bottom__shape=(5, 5)).fit(X, y)
 
 

@@ -1,0 +1,414 @@
+"""Key agreement between every two organisations, renewed in key epochs.
+
+Two keys of each organisation go into a shared secret: its identity, which lasts, and a
+key made for this peer and this epoch (the full unified model, C(2e, 2s), of NIST
+SP 800-56A, on X25519). Who relays the public keys cannot sit in the middle unless it
+can replace identities, which pinned fingerprints prevent. Keys of an epoch that have
+been forgotten cannot be recovered from identities. HKDF-SHA256 derives one key per
+purpose and direction, bound to the session, the epoch, both names and all four public
+keys, and every pair confirms that it holds the same secret before any key is used.
+
+Whoever steals an identity's private key can pose as its owner to all, and as anybody
+to its owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from skvfl.privacy._errors import SecureAggregationError
+
+PROTOCOL = "skvfl secure layer 1"
+CONFIRMATION = "key confirmation"
+_KEY = 32
+
+
+def fingerprint(public_key: bytes) -> str:
+    """SHA-256 of an identity's public key in hexadecimal digits."""
+    return hashlib.sha256(public_key).hexdigest()
+
+
+def context(*fields: str | int | bytes) -> bytes:
+    """Fields in one string of bytes from which they can be told apart."""
+    parts = [
+        field if isinstance(field, bytes) else str(field).encode() for field in fields
+    ]
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+class KeyRing:
+    """Keys that one organisation shares with each of its peers.
+
+    In every key epoch each organisation calls :meth:`public_keys`, :meth:`agree` and
+    :meth:`confirm` in this order; what a call returns for a peer is carried to that
+    peer, and given to its next call under the sender's name. Secrets come from the
+    operating system. A copy or a pickle holds the identity and the pinned
+    fingerprints, and no key of an epoch: two copies can never use one key twice.
+
+    Parameters
+    ----------
+    name : str
+        Name of the organisation.
+    pinned : dict of str to str, default=None
+        Fingerprints of peers' identities, learnt on another way than through the
+        server. An identity that is not pinned is trusted when it is first seen in a
+        session, and must not change in it: a server that replaces it from the start
+        is not detected.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of this organisation's identity; for the peers to pin.
+    epoch : int or None
+        Key epoch in use; None where no keys are agreed.
+
+    Raises
+    ------
+    ValueError
+        If a pinned fingerprint is not one.
+
+    See Also
+    --------
+    Masker : Uses the keys for masks.
+    seal_ids : Uses the keys for row ids.
+
+    Examples
+    --------
+    >>> from skvfl.privacy import KeyRing
+    >>> bank, shop = KeyRing("bank"), KeyRing("shop")
+    >>> from_bank = bank.public_keys(["shop"], session="fit 1", epoch=0)
+    >>> from_shop = shop.public_keys(["bank"], session="fit 1", epoch=0)
+    >>> proof_of_bank = bank.agree({"shop": from_shop["bank"]})
+    >>> proof_of_shop = shop.agree({"bank": from_bank["shop"]})
+    >>> bank.confirm({"shop": proof_of_shop["bank"]})
+    >>> shop.confirm({"bank": proof_of_bank["shop"]})
+    >>> bank.key("shop", "greetings") == shop.key("bank", "greetings")
+    True
+    """
+
+    def __init__(self, name: str, *, pinned: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.pinned = {
+            peer: _checked_fingerprint(peer, pin)
+            for peer, pin in (pinned or {}).items()
+        }
+        self._adopt(X25519PrivateKey.generate())
+
+    def _adopt(self, identity: X25519PrivateKey) -> None:
+        self._identity = identity
+        self._public_identity = identity.public_key().public_bytes_raw()
+        self._static_secrets: dict[bytes, bytes] = {}
+        self._session: str | None = None
+        self._last_epoch = -1
+        self._met: dict[str, bytes] = {}
+        self.forget()
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of this organisation's identity."""
+        return fingerprint(self._public_identity)
+
+    @property
+    def epoch(self) -> int | None:
+        """Key epoch in use; None where no keys are agreed."""
+        return None if self._confirmed is None else self._confirmed.epoch
+
+    def forget(self) -> None:
+        """Drop the keys of the epoch, so that nobody can take them from here."""
+        self._offered: _Epoch | None = None
+        self._agreed: _Epoch | None = None
+        self._confirmed: _Epoch | None = None
+
+    def public_keys(
+        self, peers: Iterable[str], *, session: str, epoch: int
+    ) -> dict[str, np.ndarray]:
+        """Begin a key epoch: forget the last one's keys and make new ones.
+
+        Parameters
+        ----------
+        peers : iterable of str
+            Names of the other organisations, the server among them.
+        session : str
+            What this protocol run is called; the same for all.
+        epoch : int
+            Number of the key epoch, larger than any before in this session.
+
+        Returns
+        -------
+        public_keys : dict of str to ndarray of uint8
+            For each peer, this organisation's identity and a key for that peer only.
+        """
+        self.forget()
+        epoch, peers = operator.index(epoch), list(peers)
+        if self.name in peers or len(set(peers)) < len(peers):
+            raise ValueError(f"peers must be other organisations, once each: {peers}")
+        unknown = sorted(set(self.pinned).difference(peers))
+        if unknown:
+            raise ValueError(
+                f"a fingerprint is pinned for {unknown[0]!r}, which is no peer of "
+                f"{self.name!r}; its peers are {peers}"
+            )
+        if session != self._session:
+            self._session, self._last_epoch, self._met = session, -1, {}
+        if epoch <= self._last_epoch:
+            raise ValueError(
+                f"key epoch {epoch} is not newer than {self._last_epoch}, the last one "
+                "of this session: number key epochs upwards"
+            )
+        self._last_epoch = epoch
+        self._offered = _Epoch(session, epoch, peers)
+        return {
+            peer: _array(
+                self._public_identity + private.public_key().public_bytes_raw()
+            )
+            for peer, private in self._offered.private.items()
+        }
+
+    def agree(self, public_keys: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Compute the secret shared with each peer.
+
+        Parameters
+        ----------
+        public_keys : dict of str to ndarray of uint8
+            What each peer's :meth:`public_keys` returned for this organisation.
+
+        Returns
+        -------
+        proofs : dict of str to ndarray of uint8
+            For each peer, proof that this organisation holds the secret.
+
+        Raises
+        ------
+        SecureAggregationError
+            If a peer's keys are missing or malformed, or its identity is not the
+            pinned one or has changed; names the peer.
+        """
+        offered = self._offered
+        self.forget()
+        if offered is None:
+            raise ValueError("call public_keys first: no key epoch has begun")
+        for peer, keys in _one_each(offered.peers, public_keys, "public keys").items():
+            both = _bytes(peer, keys, 2 * _KEY, "public keys")
+            identity, ephemeral = both[:_KEY], both[_KEY:]
+            self._check_identity(peer, identity)
+            private = offered.private.pop(peer)
+            try:
+                if identity not in self._static_secrets:
+                    self._static_secrets[identity] = self._identity.exchange(
+                        X25519PublicKey.from_public_bytes(identity)
+                    )
+                secret = private.exchange(X25519PublicKey.from_public_bytes(ephemeral))
+            except ValueError:
+                raise SecureAggregationError(
+                    peer, f"{self.name!r} received unusable public keys of it"
+                ) from None
+            offered.secrets[peer] = secret + self._static_secrets[identity]
+            mine = self._public_identity + private.public_key().public_bytes_raw()
+            public = {self.name: mine, peer: both}
+            offered.bindings[peer] = context(
+                *(part for name in sorted(public) for part in (name, public[name])),
+                offered.epoch,
+                offered.session,
+            )
+        self._agreed = offered
+        return {
+            peer: _array(_proof(offered, sender=self.name, receiver=peer, peer=peer))
+            for peer in offered.peers
+        }
+
+    def _check_identity(self, peer: str, identity: bytes) -> None:
+        found = fingerprint(identity)
+        if identity == self._public_identity:
+            raise SecureAggregationError(
+                peer, f"{self.name!r} received its own identity as that of {peer!r}"
+            )
+        pinned = self.pinned.get(peer)
+        if pinned is not None and found != pinned:
+            raise SecureAggregationError(
+                peer,
+                f"its identity has the fingerprint {short(found)}, where {self.name!r} "
+                f"has pinned {short(pinned)}: somebody else answers for it, or it has "
+                "a new identity; ask it for its fingerprint",
+            )
+        if self._met.setdefault(peer, identity) != identity:
+            raise SecureAggregationError(
+                peer,
+                f"its identity has changed in this session, {self.name!r} finds: "
+                f"{short(fingerprint(self._met[peer]))} before, {short(found)} now; "
+                "pin its fingerprint",
+            )
+
+    def confirm(self, proofs: Mapping[str, Any]) -> None:
+        """Check that every peer holds the same secret; the keys may be used then.
+
+        Parameters
+        ----------
+        proofs : dict of str to ndarray of uint8
+            What each peer's :meth:`agree` returned for this organisation.
+
+        Raises
+        ------
+        SecureAggregationError
+            If a proof is missing or wrong; names both organisations.
+        """
+        agreed = self._agreed
+        self.forget()
+        if agreed is None:
+            raise ValueError("call agree first: there are no keys to confirm")
+        for peer, proof in _one_each(agreed.peers, proofs, "key confirmation").items():
+            found = _bytes(peer, proof, _KEY, "key confirmation")
+            expected = _proof(agreed, sender=peer, receiver=self.name, peer=peer)
+            if not hmac.compare_digest(found, expected):
+                raise SecureAggregationError(
+                    peer,
+                    f"it and {self.name!r} do not hold the same key in key epoch "
+                    f"{agreed.epoch}: a public key was replaced or altered on the way, "
+                    "or they are in different sessions or epochs",
+                )
+        self._confirmed = agreed
+
+    def _in_use(self) -> _Epoch:
+        if self._confirmed is None:
+            raise SecureAggregationError(
+                self.name,
+                "it holds no confirmed keys: agree on keys with the peers first (keys "
+                "of an epoch are not copied or pickled)",
+            )
+        return self._confirmed
+
+    def key(self, peer: str, purpose: str, *, sender: str | None = None) -> bytes:
+        """Key shared with a peer for one purpose in this epoch.
+
+        Parameters
+        ----------
+        peer : str
+            Name of the other organisation.
+        purpose : str
+            What the key is for.
+        sender : str, default=None
+            Which of the two uses it to send, where each direction needs its own key.
+
+        Returns
+        -------
+        key : bytes of length 32
+        """
+        return self._in_use().key(peer, purpose, sender)
+
+    def claim(self, purpose: str, round_id: int, tensor_id: int = 0) -> None:
+        """Use a round and tensor number for a purpose, once in a key epoch.
+
+        Parameters
+        ----------
+        purpose : str
+            What they number.
+        round_id, tensor_id : int
+            Newer than the last ones claimed: a later round, or the same round and a
+            later tensor.
+
+        Raises
+        ------
+        SecureAggregationError
+            If it is not newer than the last one claimed for this purpose.
+        """
+        last, new = self._in_use().last, (round_id, tensor_id)
+        if purpose in last and new <= last[purpose]:
+            before = last[purpose]
+            raise SecureAggregationError(
+                self.name,
+                f"{purpose}: round {new[0]}, tensor {new[1]} is not newer than round "
+                f"{before[0]}, tensor {before[1]}, the last one of this key epoch; "
+                "each may be used once, in increasing order, so that no mask repeats",
+            )
+        last[purpose] = new
+
+    def __getstate__(self) -> dict[str, Any]:
+        identity = self._identity.private_bytes_raw()
+        return {"name": self.name, "pinned": self.pinned, "identity": identity}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.name, self.pinned = state["name"], state["pinned"]
+        self._adopt(X25519PrivateKey.from_private_bytes(state["identity"]))
+
+    def __repr__(self) -> str:
+        return f"KeyRing({self.name!r}, fingerprint={short(self.fingerprint)})"
+
+
+class _Epoch:
+    """What one organisation knows in one key epoch."""
+
+    def __init__(self, session: str, epoch: int, peers: list[str]) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.peers = peers
+        self.private = {peer: X25519PrivateKey.generate() for peer in peers}
+        self.secrets: dict[str, bytes] = {}
+        self.bindings: dict[str, bytes] = {}
+        self.last: dict[str, tuple[int, int]] = {}
+        self._keys: dict[tuple[str, str, str | None], bytes] = {}
+
+    def key(self, peer: str, purpose: str, sender: str | None = None) -> bytes:
+        wanted = (peer, purpose, sender)
+        if wanted not in self._keys:
+            info = context(PROTOCOL, purpose, sender or "", self.bindings[peer])
+            kdf = HKDF(hashes.SHA256(), _KEY, salt=None, info=info)
+            self._keys[wanted] = kdf.derive(self.secrets[peer])
+        return self._keys[wanted]
+
+
+def short(full: str) -> str:
+    """Beginning of a fingerprint in groups, for people."""
+    return " ".join(full[i : i + 4] for i in range(0, 16, 4)) + " …"
+
+
+def _proof(epoch: _Epoch, *, sender: str, receiver: str, peer: str) -> bytes:
+    return hmac.digest(
+        epoch.key(peer, CONFIRMATION), context(sender, receiver), "sha256"
+    )
+
+
+def _checked_fingerprint(peer: str, pin: str) -> str:
+    digits = pin.replace(" ", "").lower()
+    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+        raise ValueError(
+            f"the fingerprint pinned for {peer!r} is not one: it must be the 64 "
+            "hexadecimal digits of the peer's KeyRing.fingerprint"
+        )
+    return digits
+
+
+def _one_each(
+    peers: list[str], received: Mapping[str, Any], what: str
+) -> dict[str, Any]:
+    for peer in peers:
+        if peer not in received:
+            raise SecureAggregationError(peer, f"its {what} did not arrive")
+    for name in received:
+        if name not in peers:
+            raise SecureAggregationError(name, f"it sent {what} and is no peer")
+    return {peer: received[peer] for peer in peers}
+
+
+def _bytes(peer: str, array: Any, length: int, what: str) -> bytes:
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype != np.uint8
+        or array.shape != (length,)
+    ):
+        raise SecureAggregationError(peer, f"its {what} are not {length} bytes")
+    return array.tobytes()
+
+
+def _array(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8).copy()
