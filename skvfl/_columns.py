@@ -27,6 +27,11 @@ def column_names(X):
     return _get_feature_names(X)
 
 
+def column_labels(X):
+    """Labels of a frame's columns, of whatever type, or None where it is no frame."""
+    return list(X.columns) if hasattr(X, "columns") else None
+
+
 def resolve(columns, X, names, party):
     """Positions of a party's columns.
 
@@ -68,6 +73,12 @@ def resolve(columns, X, names, party):
                 )
             positions = np.flatnonzero(columns)
         else:
+            if any(isinstance(c, Integral) for c in columns) and _ambiguous(X):
+                raise ValueError(
+                    f"party {party!r} is given integers, which are positions, but the "
+                    "table's columns are labelled by other integers; rename the "
+                    "columns to strings"
+                )
             found = [_locate(column, names, n_columns, party) for column in columns]
             positions = np.array(found, int)
     held, count = np.unique(positions, return_counts=True)
@@ -75,6 +86,14 @@ def resolve(columns, X, names, party):
         column = describe(held[count > 1][0], names)
         raise ValueError(f"party {party!r} lists {column} more than once")
     return positions
+
+
+def _ambiguous(X):
+    """Whether an integer could mean a label or another position."""
+    labels = column_labels(X)
+    if labels is None or labels == list(range(len(labels))):
+        return False
+    return any(isinstance(label, Integral) for label in labels)
 
 
 def describe(position, names):

@@ -25,10 +25,12 @@ class ClassAliases:
 
     def __init__(self, n_classes, rng, protect):
         self.n_classes = n_classes
-        n_aliases = n_classes * (ALIASES if protect else 1)
-        order = rng.permutation(n_aliases) if protect else np.arange(n_aliases)
+        self.n_aliases = n_classes * (ALIASES if protect else 1)
+        order = np.arange(self.n_aliases)
+        if protect:
+            order = rng.permutation(self.n_aliases)
         self._aliases = order.reshape(n_classes, -1)
-        self._owner = np.empty(n_aliases, dtype=np.int64)
+        self._owner = np.empty(self.n_aliases, dtype=np.int64)
         self._owner[self._aliases] = np.arange(n_classes)[:, None]
 
     def protect(self, codes, rng):
@@ -161,8 +163,11 @@ class ClassOwner(TransformerParty):
     @operation
     def protect_labels(self):
         """Labels as the server may see them, and the weights of the rows."""
-        labels = self._labels.protect(self._held["labels"], self._rng)
-        return {"labels": labels, "weights": self._held["weights"]}
+        return {
+            "labels": self._labels.protect(self._held["labels"], self._rng),
+            "weights": self._held["weights"],
+            "n_labels": self._labels.n_aliases,
+        }
 
     @operation
     def recover_scores(self, scores, aliases):
@@ -206,7 +211,11 @@ class TargetOwner(TransformerParty):
         target = self._held["labels"]
         self._labels = PseudoTarget(target, self._rng, self._protect)
         mixed = self._labels.protect(target, self._rng)
-        return {"labels": mixed, "weights": self._held["weights"]}
+        return {
+            "labels": mixed,
+            "weights": self._held["weights"],
+            "n_labels": mixed.shape[1],
+        }
 
     @operation
     def recover_target(self, answer):

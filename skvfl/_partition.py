@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from skvfl._columns import column_names, describe, resolve
+from skvfl._columns import column_labels, column_names, describe, resolve
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._sklearn import (
@@ -100,10 +100,14 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     Notes
     -----
-    Columns are found by name wherever the table of ``fit`` and the table of
-    ``transform`` have names, so permuted columns give the same answer. Columns that
+    Columns are found by their labels wherever the table of ``fit`` and the table of
+    ``transform`` have labels, so permuted columns give the same answer. Columns that
     were unclaimed and dropped in ``fit`` may be absent later; unknown columns are an
     error unless ``remainder="drop"``.
+
+    This object belongs to whoever may see the whole table. Names of one-hot encoded
+    columns are values of the table, in ``get_feature_names_out`` and in the HTML
+    representation, and errors of a party's own transformer are passed on as they are.
 
     Examples
     --------
@@ -261,8 +265,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return self._fit_transform(X, y)
 
     def _fit_transform(self, X, y):
-        X = self.fit_columns(X, y)
-        transformers = self.make_transformers()
+        X = self._fit_columns(X, y)
+        transformers = self._make_transformers()
         context = self._init_callback_context(
             max_subtasks=len(transformers), sequential_subtasks=self.n_jobs is None
         )
@@ -375,7 +379,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             dtype=object,
         )
 
-    def fit_columns(self, X, y=None, *, label_owner=None, sequence=None):
+    def _fit_columns(self, X, y=None, *, label_owner=None, sequence=None):
         """Find each party's columns; the part of ``fit`` that estimators use.
 
         Parameters
@@ -396,6 +400,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X = _check_table(X)
         names = column_names(X)
         validate_data(self, X, skip_check_array=True)
+        self._labels = column_labels(X)
         held = self._deal(X, y, names, self._root(sequence))
         _check_names(held)
         self._claim_remainder(held, names)
@@ -407,12 +412,14 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                     f"party {name!r} holds no column; only the label owner of an "
                     "estimator that allows it may hold none"
                 )
+        if not any(positions.size for positions in held.values()):
+            raise ValueError("no party holds a column")
         if not self.allow_overlap:
             _check_overlap(held, names)
         self.parties_ = held
         return X
 
-    def make_transformers(self, sequence=None):
+    def _make_transformers(self, sequence=None):
         """Unfitted transformer of each party that holds columns.
 
         Parameters
@@ -447,6 +454,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if hasattr(parties, "split_columns"):
             self.splitter_ = seed_missing(clone(parties), sequence)
             parties = self.splitter_.split_columns(X, y)
+            X = np.empty((0, self.n_features_in_))
         elif hasattr(self, "splitter_"):
             del self.splitter_
         if isinstance(parties, list):
@@ -483,24 +491,23 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _find_columns(self, X):
         """Validate a later table; positions in it of each party's columns."""
         X = _check_table(X)
-        expected = getattr(self, "feature_names_in_", None)
-        names = column_names(X)
-        if expected is None or names is None:
+        column_names(X)
+        expected, labels = self._labels, column_labels(X)
+        if expected is None or labels is None or labels == expected:
             validate_data(self, X, reset=False, skip_check_array=True)
             return X, self.parties_
-        if np.array_equal(names, expected):
-            return X, self.parties_
-        place = {name: i for i, name in enumerate(names)}
+        place = {label: i for i, label in enumerate(labels)}
         held = {}
         for party, positions in self.parties_.items():
-            for name in expected[positions]:
-                if name not in place:
+            for i in positions:
+                if expected[i] not in place:
                     raise ValueError(
-                        f"party {party!r}: column {name!r} is missing from the table"
+                        f"party {party!r}: column {expected[i]!r} is missing from the "
+                        "table"
                     )
-            held[party] = np.array([place[name] for name in expected[positions]], int)
+            held[party] = np.array([place[expected[i]] for i in positions], int)
         known = set(expected)
-        unknown = [str(name) for name in names if name not in known]
+        unknown = [str(label) for label in labels if label not in known]
         if unknown and self.remainder != "drop":
             raise ValueError(
                 f"columns {unknown} were not seen in fit; drop them, or fit with "
@@ -509,7 +516,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return X, held
 
     @property
-    def prepares_by_default(self):
+    def _prepares_by_default(self):
         """Whether every party uses the default preprocessing, which takes any table."""
         transformers = self._own_transformers.values() or [self.transformer]
         return all(
@@ -587,7 +594,8 @@ def as_partition(parties):
 def party_name(names, active):
     """Name of the active party, which is given by name or by position."""
     names = list(names)
-    if isinstance(active, Integral) and -len(names) <= active < len(names):
+    is_position = isinstance(active, Integral) and not isinstance(active, bool)
+    if is_position and -len(names) <= active < len(names):
         return names[active]
     if active in names:
         return active
@@ -602,11 +610,12 @@ def _resolve_transformer(transformer):
             return FunctionTransformer(
                 accept_sparse=True, feature_names_out="one-to-one"
             )
-        raise ValueError(
-            f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
-            "transformer"
-        )
-    return clone(transformer)
+    elif hasattr(transformer, "fit_transform"):
+        return clone(transformer)
+    raise ValueError(
+        f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
+        "transformer"
+    )
 
 
 def _take_columns(X, positions):
@@ -662,6 +671,10 @@ def _run(name, method, block):
 
 def _check_table(X):
     """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X is a masked array; fill its masked cells with NaN first")
+    if hasattr(X, "collect"):
+        raise TypeError("X is a lazy frame; call its collect() first")
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")
     if is_frame:
         n_rows, n_columns = X.shape

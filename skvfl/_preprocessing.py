@@ -468,11 +468,19 @@ def _encode(values, max_categories):
         unknown = max_categories - 1
         kept = set(sorted(categories, key=counts.get)[-unknown:])
         categories = [label for label in categories if label in kept]
-    labels = ["nan" if label is None else label for label in categories]
+    missing = _unused("nan", counts)
+    labels = [missing if label is None else label for label in categories]
     if unknown >= 0:
-        labels.append("infrequent_sklearn")
+        labels.append(_unused("infrequent_sklearn", counts))
     codes = {label: code for code, label in enumerate(categories)}
     return Encoding(codes, unknown, labels)
+
+
+def _unused(name, taken):
+    """A name that is not a category already."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _statistics(values):

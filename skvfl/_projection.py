@@ -14,14 +14,18 @@ from sklearn.base import (
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._random import generator
+from skvfl._random import seed_sequence
 from skvfl._sklearn import StrOptions, _fit_context
 
 CONDITION_NUMBER = 4.0
+LARGEST_SHARE = 0.9
 
 
 def random_matrix(kind, n, rng):
-    """Draw a private square matrix.
+    """Draw a private square matrix that sends no column nearly in the clear.
+
+    Draws in which an output column is all but one input column (a share of its length
+    above 0.9) are rejected; in two dimensions that is more than half of them.
 
     Parameters
     ----------
@@ -36,6 +40,14 @@ def random_matrix(kind, n, rng):
     -------
     matrix : ndarray of shape (n, n), dtype float64
     """
+    while True:
+        matrix = _draw(kind, n, rng)
+        shares = np.abs(matrix) / np.linalg.norm(matrix, axis=0)
+        if n == 1 or shares.max() <= LARGEST_SHARE:
+            return matrix
+
+
+def _draw(kind, n, rng):
     gaussian = rng.standard_normal((n, n)) / np.sqrt(n)
     if kind == "gaussian":
         return gaussian
@@ -82,6 +94,8 @@ class GaussianProjection(
           paper writes. Hides what ``"conditioned"`` hides and costs more accuracy,
           because nearly singular draws are common (a condition number of 68 in the
           median at 20 columns).
+
+        A draw that would send some column nearly in the clear is rejected.
     random_state : int, RandomState instance or None, default=None
         Seed of the matrix and of the key of the pseudo column. ``None`` takes them from
         the operating system. A known seed is a known secret.
@@ -153,7 +167,9 @@ class GaussianProjection(
         self : GaussianProjection
         """
         X = self._validate(X, reset=True)
-        rng = generator(self.random_state)
+        rng = np.random.default_rng(
+            getattr(self, "_sequence", None) or seed_sequence(self.random_state)
+        )
         self._key = rng.bytes(32)
         if self.n_features_in_ == 1:
             column = _single_column(X)
@@ -182,6 +198,10 @@ class GaussianProjection(
             pseudo = self._mean + self._scale * keyed_normal(self._key, column)
             X = np.column_stack([column, pseudo])
         return np.asarray(safe_sparse_dot(X, self._matrix), dtype=dtype)
+
+    def _draw_from(self, sequence):
+        """Take the secrets from a party's own stream instead of ``random_state``."""
+        self._sequence = sequence
 
     @property
     def _n_features_out(self):

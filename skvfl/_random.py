@@ -31,39 +31,55 @@ def int_seed(sequence):
     return int(sequence.generate_state(1)[0] >> 1)
 
 
-def _purposes(estimator):
-    """Names of every ``random_state`` inside an estimator, in a fixed order."""
-    return sorted(
-        key
-        for key in estimator.get_params(deep=True)
+def _owners(estimator):
+    """Every object inside an estimator that has a ``random_state``, in a fixed order.
+
+    Returns
+    -------
+    owners : list of (str, estimator, seed)
+        Name of the parameter, the object that owns it, and its value.
+    """
+    params = estimator.get_params(deep=True)
+    return [
+        (key, params.get(key.rpartition("__")[0], estimator), params[key])
+        for key in sorted(params)
         if key == "random_state" or key.endswith("__random_state")
-    )
+    ]
 
 
 def seed_missing(estimator, sequence):
     """Give every ``random_state`` inside ``estimator`` that is None a seed."""
-    params, purposes = estimator.get_params(deep=True), _purposes(estimator)
+    owners = _owners(estimator)
     return estimator.set_params(
         **{
             key: int_seed(child)
-            for key, child in zip(purposes, sequence.spawn(len(purposes)), strict=True)
-            if params[key] is None
+            for (key, _, given), child in zip(
+                owners, sequence.spawn(len(owners)), strict=True
+            )
+            if given is None
         }
     )
 
 
 def seed_party(estimator, sequence):
-    """Give every ``random_state`` inside ``estimator`` a seed of this party's own.
+    """Give every ``random_state`` inside ``estimator`` a stream of this party's own.
 
     A seed that the user set is kept as the root of the parties' streams, so that
-    clones of one seeded template draw different numbers in different parties.
+    clones of one seeded template draw different numbers in different parties. What
+    draws secrets has a method ``_draw_from`` and takes the stream itself: a seed has
+    31 bits, which can be searched.
     """
-    params, purposes = estimator.get_params(deep=True), _purposes(estimator)
+    owners = _owners(estimator)
     seeds = {}
-    for key, child in zip(purposes, sequence.spawn(len(purposes)), strict=True):
-        if params[key] is not None:
+    for (key, owner, given), child in zip(
+        owners, sequence.spawn(len(owners)), strict=True
+    ):
+        if given is not None:
             child = np.random.SeedSequence(
-                seed_sequence(params[key]).entropy, spawn_key=child.spawn_key
+                seed_sequence(given).entropy, spawn_key=child.spawn_key
             )
-        seeds[key] = int_seed(child)
+        if hasattr(owner, "_draw_from"):
+            owner._draw_from(child)
+        else:
+            seeds[key] = int_seed(child)
     return estimator.set_params(**seeds)

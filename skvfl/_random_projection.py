@@ -6,7 +6,7 @@ import warnings
 from contextlib import nullcontext
 
 import numpy as np
-from sklearn.base import TransformerMixin, clone, is_classifier
+from sklearn.base import TransformerMixin, clone, is_classifier, is_regressor
 from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -17,9 +17,15 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvfl._base import VFLEstimator
 from skvfl._label_protection import ClassOwner, TargetOwner
-from skvfl._partition import as_partition, party_name
+from skvfl._partition import as_partition
 from skvfl._projection import GaussianProjection
 from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._server_model import (
+    fit_model,
+    predict_labels,
+    predict_targets,
+    score_labels,
+)
 from skvfl._sklearn import (
     HasMethods,
     StrOptions,
@@ -63,7 +69,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         perceptron with one hidden layer of 128 units, trained by Adam (scikit-learn's
         ``MLPClassifier`` and ``MLPRegressor``); any classifier, regressor or skorch net
         will do. A skorch net needs two output units per class when labels are
-        protected.
+        protected, and draws from a stream of its own.
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
         Who holds which columns, see :class:`VerticalPartitioner`; a partitioner also
         says how parties prepare their columns before projecting.
@@ -101,10 +107,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     classes_ : ndarray of shape (n_classes,)
         Class labels, if this is a classifier.
     partition_ : VerticalPartitioner
-        Who holds which columns.
+        Who holds which columns; it can ``split`` a table. The fitted transformers stay
+        with the parties.
     communication_ : CommunicationLog
-        What crossed in ``fit``: one message from every party with columns, and one from
-        the label owner.
+        What crossed in ``fit``: one message of columns from every party that has some,
+        and one of labels.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -127,6 +134,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     are statistically alike, so the server can pair them by clustering; they protect
     labels from being read, not from being inferred. Weights of rows are sent as they
     are.
+
+    In this version a fitted estimator holds every party's private matrix and the label
+    owner's aliases, in attributes that are not public and in its pickle, so that it can
+    predict in one place. Do not give it to the server.
 
     A row that a party does not hold, all its cells missing, is imputed like any other
     missing value. Do not stop a model for protected labels by held-out accuracy, as
@@ -221,9 +232,15 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             If a party fails; the message names it.
         """
         to_split, to_parties, to_server = seed_sequence(self.random_state).spawn(3)
+        if not (is_classifier(self) or is_regressor(self)):
+            raise ValueError(
+                f"{type(self._model).__name__} is neither a classifier nor a "
+                "regressor; for clustering and outlier detection put "
+                "VerticalPartitioner(GaussianProjection()) in front of it"
+            )
         classifies = is_classifier(self)
         labels = self._encode_classes(y) if classifies else self._encode_target(y)
-        X, active = self._fit_partition(X, y, to_split)
+        X = self._fit_partition(X, y, to_split)
         check_consistent_length(X, labels)
         weights = self._weights(X, labels, sample_weight)
         context = self._init_callback_context(max_subtasks=2)
@@ -231,44 +248,51 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         blocks = self.partition_.split(X)
         parties = [
             party.holding(block=blocks.pop(party.name), labels=labels, weights=weights)
-            if party.name == active
+            if party.name == self._active
             else party.holding(block=blocks.pop(party.name))
-            for party in self._make_parties(active, to_parties)
+            for party in self._make_parties(to_parties)
         ]
         task = context.subcontext(task_name="project and send")
         task.call_on_fit_task_begin(estimator=self)
         self.communication_ = CommunicationLog()
         with self._connect(parties, self.communication_) as session:
-            received, labels = self._gather(session, active, _num_samples(X))
-        self._parties = session.parties
+            received, labels = self._gather(session, _num_samples(X))
         task.call_on_fit_task_end(estimator=self)
         model = seed_missing(clone(self._model), to_server)
         task = context.subcontext(task_name="train the server's model")
         nested = hasattr(model, "set_callbacks")
         with task.propagate_callback_context(model) if nested else nullcontext():
             task.call_on_fit_task_begin(estimator=self)
-            self._train(model, received, labels["labels"], labels["weights"])
+            self._train(model, received, labels, to_server)
             task.call_on_fit_task_end(estimator=self)
+        self._parties = session.parties
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
 
-    def _gather(self, session, active, n_rows):
+    def _gather(self, session, n_rows):
         """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""
         session.begin_round()
         projected = session.call("fit_transform", to=self._holders)
-        labels = session.ask(active, "protect_labels")
+        labels = session.ask(self._active, "protect_labels")
         matrices = check_rows(projected, n_rows)
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
         return np.hstack(matrices), labels
 
-    def _train(self, model, received, labels, weights):
+    def _train(self, model, received, sent, sequence):
         """The paper's Algorithm 1, step 3: the server trains alone."""
         self._whitener = None
         if self.whiten:
             received = received.astype(np.float64)
             self._whitener = _whitener(received)
             received = self._whitener.transform(received)
-        self.estimator_ = _fit_model(model, received, labels, weights)
+        self.estimator_ = fit_model(
+            model,
+            received,
+            sent["labels"],
+            sent["weights"],
+            sent["n_labels"],
+            sequence.spawn(1)[0],
+        )
 
     def _collect(self, session, X):
         """What the server receives for rows to be served."""
@@ -276,19 +300,23 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         projected = session.call("transform", to=self._holders)
         return np.hstack(check_rows(projected, _num_samples(X), self._widths))
 
-    def _serve(self, X, method, operation):
+    def _serve(self, X, ask, operation):
         """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
-        active = party_name(self.partition_.parties_, self.active)
+        check_is_fitted(self)
         with self._connect_fitted(X) as session:
             received = self._collect(session, X).astype(np.float64)
             if self._whitener is not None:
                 received = self._whitener.transform(received)
-            answer = _predict(self.estimator_, method, received)
-            if answer.ndim == 2 and is_classifier(self):
-                answer = {"scores": answer, "aliases": self.estimator_.classes_}
-            else:
-                answer = {"answer": answer}
-            return session.ask(active, operation, reply_to=active, **answer)
+            answer = ask(self.estimator_, received)
+            session.begin_round()
+            return session.ask(self._active, operation, reply_to=self._active, **answer)
+
+    def _score_classes(self, X, method, operation):
+        def ask(model, received):
+            scores, aliases = score_labels(model, method, received)
+            return {"scores": scores, "aliases": aliases}
+
+        return self._serve(X, ask, operation)
 
     def predict(self, X):
         """Predict labels or targets, decoded by the label owner.
@@ -304,12 +332,17 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             Of the data type of ``classes_`` for a classifier, float64 for a regressor.
         """
         check_is_fitted(self)
-        if not is_classifier(self):
-            return self._serve(X, "predict", "recover_target")
-        if hasattr(self._model, "predict_proba"):
-            codes = self.predict_proba(X).argmax(axis=1)
+        if not hasattr(self, "classes_"):
+            return self._serve(
+                X, lambda *args: {"answer": predict_targets(*args)}, "recover_target"
+            )
+        if hasattr(self.estimator_, "predict_proba"):
+            scores = self._score_classes(X, "predict_proba", "recover_scores")
+            codes = scores.argmax(axis=1)
         else:
-            codes = self._serve(X, "predict", "recover_codes")
+            codes = self._serve(
+                X, lambda *args: {"answer": predict_labels(*args)}, "recover_codes"
+            )
         return self.classes_[codes]
 
     @available_if(_model_has("predict_proba"))
@@ -326,8 +359,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         probabilities : ndarray of shape (n_samples, n_classes), dtype float64
             Columns in the order of ``classes_``.
         """
-        check_is_fitted(self)
-        return self._serve(X, "predict_proba", "recover_scores")
+        return self._score_classes(X, "predict_proba", "recover_scores")
 
     @available_if(_only_decision_function)
     def decision_function(self, X):
@@ -344,8 +376,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             The better of a class's aliases; for two classes half the difference, which
             is positive where the second is predicted.
         """
-        check_is_fitted(self)
-        scores = self._serve(X, "decision_function", "recover_best")
+        scores = self._score_classes(X, "decision_function", "recover_best")
         if len(self.classes_) == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
         return scores
@@ -429,13 +460,13 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 "class_weight gives the rows of a class one weight, which shows the "
                 "server which aliases may belong together",
                 PrivacyLeakWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return self._row_weights(X, sample_weight, self.class_weight, labels)
 
-    def _make_parties(self, active, sequence):
+    def _make_parties(self, sequence):
         to_prepare, to_project, to_protect = sequence.spawn(3)
-        prepare = self.partition_.make_transformers(to_prepare)
+        prepare = self.partition_._make_transformers(to_prepare)
         names = list(self.partition_.parties_)
         parties = []
         for name, seed in zip(names, to_project.spawn(len(names)), strict=True):
@@ -446,7 +477,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                     GaussianProjection() if projection is None else clone(projection)
                 )
                 transformer = make_pipeline(prepare[name], seed_party(projection, seed))
-            if name != active:
+            if name != self._active:
                 party = TransformerParty(name, transformer)
             elif is_classifier(self):
                 party = ClassOwner(
@@ -481,49 +512,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
 def _whitener(received):
     """Principal components of unit variance, as many as the numerical rank."""
-    tolerance = received.shape[1] * np.finfo(np.float32).eps
-    covariance = np.cov(received, rowvar=False)
+    tolerance = (received.shape[1] * np.finfo(np.float32).eps) ** 2
+    covariance = np.atleast_2d(np.cov(received, rowvar=False))
     rank = np.linalg.matrix_rank(covariance, rtol=tolerance, hermitian=True)
-    return PCA(max(rank, 1), whiten=True, svd_solver="covariance_eigh").fit(received)
-
-
-def _is_net(model):
-    return any(kind.__module__.startswith("skorch.") for kind in type(model).__mro__)
-
-
-def _learns_two_outputs(model):
-    """Whether one fit takes both target columns; MLPRegressor's tag denies it."""
-    return get_tags(model).target_tags.multi_output or isinstance(model, MLPRegressor)
-
-
-def _fit_model(model, received, labels, weights):
-    """Fit the server's model, or two of them where it cannot learn two outputs."""
-    params = {} if weights is None else {"sample_weight": weights}
-    if not isinstance(model, MLPClassifier | MLPRegressor):
-        precision = np.float32 if _is_net(model) else np.float64
-        received = received.astype(precision, copy=False)
-    if labels.ndim == 1:
-        return model.fit(received, labels, **params)
-    labels = labels.astype(received.dtype, copy=False)
-    if _is_net(model):
-        columns = np.split(labels, labels.shape[1], axis=1)
-    elif labels.shape[1] > 1 and _learns_two_outputs(model):
-        columns = [labels]
-    else:
-        columns = list(labels.T)
-    models = [clone(model).fit(received, column, **params) for column in columns]
-    return models[0] if len(models) == 1 else models
-
-
-def _predict(model, method, received):
-    """The server's answer: aliases, scores of aliases, or predicted columns."""
-    if isinstance(model, list):
-        return np.column_stack([_predict(each, method, received) for each in model])
-    if _is_net(model):
-        received = received.astype(np.float32)
-    answer = np.asarray(getattr(model, method)(received))
-    if method == "decision_function" and answer.ndim == 1:
-        return np.column_stack([-answer, answer])
-    if method == "predict" and get_tags(model).estimator_type == "regressor":
-        return answer.reshape(len(received), -1)
-    return answer
+    if rank == 0:
+        raise ValueError(
+            "whiten=True: every column that the server received is constant"
+        )
+    return PCA(rank, whiten=True, svd_solver="covariance_eigh").fit(received)

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLEstimator
-from skvfl._partition import party_name
 from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog
@@ -83,7 +82,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _fit(self, X, y, labels, weights, n_outputs, loss):
         to_split, to_parties, to_rows = seed_sequence(self.random_state).spawn(3)
-        X, active = self._fit_partition(X, y, to_split)
+        X = self._fit_partition(X, y, to_split)
+        active = self._active
         check_consistent_length(X, labels)
         blocks = self.partition_.split(X)
         parties = [
@@ -166,7 +166,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _serve(self, X, operation):
         """What the active party computes for rows to be served."""
         check_is_fitted(self)
-        active = party_name(self.partition_.parties_, self.active)
+        active = self._active
         passive = [name for name in self._holders if name != active]
         with self._connect_fitted(X, active) as session:
             rows = {"start": 0, "stop": _num_samples(X)}

@@ -351,7 +351,7 @@ def _default_baseline(classifies):
 def _deal_once(parties, active, X, y, random_state):
     """Fix who holds which columns, so that all rows and folds have the same parties."""
     partition = _seed(as_partition(parties), random_state)
-    X = partition.fit_columns(X, y, label_owner=active)
+    X = partition._fit_columns(X, y, label_owner=active)
     held = partition.parties_
     if isinstance(partition.parties, list):
         parties = [(name, each, held[name]) for name, each, _ in partition.parties]

@@ -124,9 +124,10 @@ def test_positions_are_integers_even_for_no_column():
     assert resolve([], ARRAY, None, "bank").dtype.kind == "i"
 
 
-def test_integers_are_positions_where_columns_are_labelled_by_integers():
-    frame = FRAME.set_axis([3, 2, 1, 0], axis=1)
-    assert positions_in_frame([0, 1], frame) == [0, 1]
+def test_integers_are_refused_where_they_could_be_labels_or_positions():
+    with pytest.raises(ValueError, match=r"'bank' is given integers.*strings"):
+        positions_in_frame([0, 1], FRAME.set_axis([3, 2, 1, 0], axis=1))
+    assert positions_in_frame([0, 1], FRAME.set_axis([0, 1, 2, 3], axis=1)) == [0, 1]
 
 
 @given(data=st.data(), n_columns=st.integers(1, 8))

@@ -244,12 +244,12 @@ def test_only_the_label_owner_may_hold_no_column():
     parties = {"bank": [], "shop": [0, 1, 2, 3]}
     partition = passthrough(parties)
     for owner in ("bank", 0, -2):
-        partition.fit_columns(table(), label_owner=owner)
+        partition._fit_columns(table(), label_owner=owner)
         assert held(partition) == parties
         assert partition.split(table())["bank"].shape == (4, 0)
-        assert list(partition.make_transformers()) == ["shop"]
+        assert list(partition._make_transformers()) == ["shop"]
     with pytest.raises(ValueError, match="party 'bank' holds no column"):
-        partition.fit_columns(table(), label_owner="shop")
+        partition._fit_columns(table(), label_owner="shop")
 
 
 @pytest.mark.parametrize(
@@ -895,14 +895,14 @@ def test_parties_of_equal_width_draw_different_matrices(projection, random_state
     partition = shared_columns(projection, random_state=random_state)
     out = partition.fit_transform(NUMBERS)
     assert np.abs(out[:, :3] - out[:, 3:]).min() > 1e-9
-    seeds = {
-        each.get_params()[name]
-        for each in partition.transformers_.values()
+    seeds = [
+        str(each.get_params()[name])
+        for each in [projection, *partition.transformers_.values()]
         for name in each.get_params()
         if name.endswith("random_state")
-    }
-    assert len(seeds) == 2
-    assert not seeds & {None, 0}
+    ]
+    shown = {re.sub(" at 0x.*", "", seed) for seed in seeds}
+    assert len(shown) == 1, "a derived seed is shown"
 
 
 @pytest.mark.parametrize(
@@ -954,11 +954,11 @@ def test_a_seed_of_the_splitter_is_kept():
 def test_a_given_root_seeds_splitter_and_parties_unless_there_is_a_seed():
     def draw(partition, root):
         partition = clone(partition)
-        partition.fit_columns(NUMBERS, sequence=np.random.SeedSequence(root))
-        made = partition.make_transformers(np.random.SeedSequence(root))
+        partition._fit_columns(NUMBERS, sequence=np.random.SeedSequence(root))
+        made = partition._make_transformers(np.random.SeedSequence(root))
         return (
             partition.splitter_.random_state,
-            *(each.random_state for each in made.values()),
+            *(each.fit_transform(NUMBERS)[0, 0] for each in made.values()),
         )
 
     unseeded = VerticalPartitioner(
@@ -968,6 +968,28 @@ def test_a_given_root_seeds_splitter_and_parties_unless_there_is_a_seed():
     assert len(set(draw(unseeded, 1) + draw(unseeded, 2))) == 6
     seeded = unseeded.set_params(random_state=0)
     assert draw(seeded, 1) == draw(seeded, 2)
+
+
+def test_columns_with_integer_labels_are_found_by_label():
+    frame = pd.DataFrame(NUMBERS)
+    partition = VerticalPartitioner("passthrough", parties=2).fit(frame)
+    permuted = frame[list(frame.columns[::-1])]
+    assert_array_equal(partition.transform(permuted), partition.transform(frame))
+    with pytest.raises(ValueError, match="'party1': column 1 is missing"):
+        partition.transform(frame.drop(columns=1))
+
+
+def test_masked_arrays_and_lazy_frames_are_refused():
+    masked = np.ma.masked_array(NUMBERS, NUMBERS > 0)
+    with pytest.raises(ValueError, match="masked"):
+        VerticalPartitioner().fit(masked)
+    with pytest.raises(TypeError, match="collect"):
+        VerticalPartitioner().fit(pl.from_numpy(NUMBERS).lazy())
+
+
+def test_a_transformer_that_is_none_is_refused_in_words():
+    with pytest.raises(ValueError, match="None is neither 'auto' nor 'passthrough'"):
+        VerticalPartitioner(parties=[("a", None, [0])], remainder="drop").fit(NUMBERS)
 
 
 # Several parties at a time

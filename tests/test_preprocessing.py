@@ -964,3 +964,9 @@ def test_adult(data_home):
         PartyPreprocessor(dtype="float64").fit(pl.from_pandas(train)).transform(test),
         out,
     )
+
+
+def test_output_names_are_unique_whatever_the_categories_are_called():
+    X = np.array([["nan"], [None], ["infrequent_sklearn"], ["a"], ["a"]], dtype=object)
+    names = PartyPreprocessor(max_categories=4).fit(X).get_feature_names_out()
+    assert len(set(names)) == len(names) == 4

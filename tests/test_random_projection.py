@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -19,7 +20,7 @@ from sklearn.neighbors import (
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR, LinearSVC
+from sklearn.svm import SVC, SVR, LinearSVC
 
 from skvfl import (
     GaussianProjection,
@@ -28,6 +29,7 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
+from skvfl._label_protection import PseudoTarget
 from skvfl._sklearn import CallbackSupportMixin
 from skvfl.exceptions import PrivacyLeakWarning
 
@@ -101,13 +103,13 @@ def test_one_round_one_message_per_party_and_one_for_the_labels(cancer):
     assert longer.fit(X, y).communication_.n_bytes == log.n_bytes
 
 
-def test_prediction_is_one_round_and_stays_with_the_label_owner(cancer):
+def test_prediction_is_two_rounds_and_stays_with_the_label_owner(cancer):
     X, y = cancer
     vfl = RandomProjectionVFL(LogisticRegression(), parties=3).fit(X, y)
     before = list(vfl.communication_.messages)
     with record_communication() as log:
         vfl.predict(X[:7])
-    assert (log.n_rounds, log.n_messages) == (1, 3 + 1)
+    assert (log.n_rounds, log.n_messages) == (2, 3 + 1)
     last = log.messages[-1]
     assert last.sender == last.receiver == "party0"
     assert not last.data_bearing
@@ -119,8 +121,8 @@ def test_transform_is_what_the_server_received(cancer):
     vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
     received = {}
 
-    def gather(self, session, active, n_rows):
-        Z, labels = RandomProjectionVFL._gather(self, session, active, n_rows)
+    def gather(self, session, n_rows):
+        Z, labels = RandomProjectionVFL._gather(self, session, n_rows)
         received.update(Z=Z, labels=labels["labels"])
         return Z, labels
 
@@ -401,6 +403,116 @@ def test_skorch_nets_are_models(cancer, diabetes):
     vfl = RandomProjectionVFL(net, parties=3, random_state=0).fit(X, y)
     assert len(vfl.estimator_) == 2
     assert vfl.score(X, y) > 0.4
+
+
+def test_nets_that_do_not_fit_the_labels_are_refused_in_words(cancer):
+    torch = pytest.importorskip("torch")
+    skorch = pytest.importorskip("skorch")
+    X, y = cancer
+    settings = {"max_epochs": 1, "verbose": 0, "train_split": None}
+    narrow = skorch.NeuralNetClassifier(
+        torch.nn.Linear(30, 5), criterion=torch.nn.CrossEntropyLoss, **settings
+    )
+    with pytest.raises(ValueError, match="5 outputs and needs 4"):
+        RandomProjectionVFL(narrow, random_state=0).fit(X, y)
+    binary = skorch.NeuralNetBinaryClassifier(torch.nn.Linear(30, 1), **settings)
+    with pytest.raises(ValueError, match="label_protection=False"):
+        RandomProjectionVFL(binary, random_state=0).fit(X, y)
+    plain = RandomProjectionVFL(binary, label_protection=False, random_state=0)
+    assert plain.fit(X, y).predict_proba(X).shape == (len(X), 2)
+
+
+def test_nets_inside_pipelines_and_searches_are_seeded_and_survive_rare_classes(
+    cancer, rng_guard
+):
+    torch = pytest.importorskip("torch")
+    skorch = pytest.importorskip("skorch")
+    X, y = cancer
+    y = y.copy()
+    y[0] = 7
+    net = skorch.NeuralNetClassifier(
+        torch.nn.Linear,
+        module__in_features=30,
+        module__out_features=6,
+        criterion=torch.nn.CrossEntropyLoss,
+        max_epochs=5,
+        lr=0.1,
+        verbose=0,
+        train_split=None,
+    )
+    for model in (make_pipeline(StandardScaler(), net), net):
+        first, second = (
+            RandomProjectionVFL(model, random_state=0).fit(X, y).predict_proba(X)
+            for _ in range(2)
+        )
+        assert_array_equal(first, second)
+        assert first.shape == (len(X), 3)
+    search = GridSearchCV(net, {"lr": [0.1]}, cv=2)
+    vfl = RandomProjectionVFL(search, label_protection=False, random_state=0)
+    search.set_params(estimator__module__out_features=2)
+    assert vfl.fit(X[1:], y[1:]).score(X[1:], y[1:]) > 0.8
+
+
+def test_clusterers_are_refused(cancer):
+    with pytest.raises(ValueError, match="neither a classifier nor a regressor"):
+        RandomProjectionVFL(KMeans(3)).fit(*cancer)
+
+
+def test_pairwise_scores_are_refused():
+    X, y = load_iris(return_X_y=True)
+    vfl = RandomProjectionVFL(
+        SVC(decision_function_shape="ovo"), label_protection=False, random_state=0
+    ).fit(X, y)
+    assert vfl.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="one score per class"):
+        vfl.decision_function(X)
+
+
+def test_failed_refit_does_not_answer(cancer):
+    X, y = cancer
+    vfl = RandomProjectionVFL(LogisticRegression(), random_state=0).fit(X, y)
+    vfl.set_params(estimator=LogisticRegression(solver="no such"))
+    with pytest.raises(ValueError, match="solver"):
+        vfl.fit(X, y)
+    with pytest.raises(NotFittedError):
+        vfl.predict(X)
+
+
+def test_parameters_set_after_fit_wait_for_the_next_fit(cancer):
+    X, y = cancer
+    vfl = RandomProjectionVFL(LogisticRegression(), random_state=0).fit(X, y)
+    expected = vfl.predict_proba(X)
+    vfl.set_params(active=1, estimator=Ridge())
+    assert_array_equal(vfl.predict(X), expected.argmax(axis=1))
+
+
+def test_parameters_of_what_is_not_an_estimator_yet_are_refused_in_words():
+    vfl = RandomProjectionVFL()
+    with pytest.raises(ValueError, match="set projection to an estimator first"):
+        vfl.set_params(projection__kind="gaussian")
+    vfl.set_params(projection=GaussianProjection(), projection__kind="gaussian")
+    assert vfl.projection.kind == "gaussian"
+
+
+def test_unseeded_secrets_have_more_entropy_than_a_seed(cancer):
+    vfl = RandomProjectionVFL(LogisticRegression()).fit(*cancer)
+    sequences = [party._transformer[-1]._sequence for party in vfl._parties.values()]
+    assert all(sequence.entropy > 2**64 for sequence in sequences)
+    assert sequences[0].spawn_key != sequences[1].spawn_key
+    assert "random_state" not in repr(vfl._parties["party0"]._transformer[-1])
+
+
+@pytest.mark.parametrize("kind", ["orthogonal", "conditioned", "gaussian"])
+def test_single_columns_and_targets_are_never_sent_nearly_in_the_clear(kind):
+    rng = np.random.default_rng(0)
+    column = rng.normal(size=(2000, 1))
+    for seed in range(40):
+        projection = GaussianProjection(kind=kind, random_state=seed)
+        sent = projection.fit_transform(column)
+        assert np.abs(np.corrcoef(sent.T, column.T)[:2, 2]).max() < 0.93
+        target = PseudoTarget(column[:, 0], np.random.default_rng(seed), True)
+        sent = target.protect(column[:, 0], rng)
+        assert np.abs(np.corrcoef(sent.T, column.T)[:2, 2]).max() < 0.93
 
 
 def test_projected_columns_serve_clustering_outliers_and_search(cancer):

@@ -43,7 +43,8 @@ def train_jointly(split, X, codes):
     """Train the unsplit network in one place, as a plain torch loop would."""
     to_split, to_parties, to_rows = seed_sequence(split.random_state).spawn(3)
     split.classes_ = np.unique(codes)
-    X, active = split._fit_partition(X, codes, to_split)
+    X = split._fit_partition(X, codes, to_split)
+    active = split._active
     loss = nn.functional.cross_entropy
     parties = split._make_parties(active, to_parties, len(split.classes_), None)
     to_table, to_epochs = to_rows.spawn(2)

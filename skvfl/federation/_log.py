@@ -281,7 +281,7 @@ def record_communication() -> Iterator[CommunicationLog]:
     >>> with record_communication() as log:
     ...     labels = vfl.predict(X[:10])
     >>> log.n_rounds, log.n_messages
-    (1, 4)
+    (2, 4)
     """
     log = CommunicationLog()
     token = _recording.set(log)

@@ -66,7 +66,7 @@ class Party:
                 return method(self, **arguments)
         except Exception as exc:
             message = (
-                str(exc)
+                f"among its own columns, {exc}"
                 if isinstance(exc, InvalidColumnError)
                 else f"{type(exc).__name__} in {operation!r}; the message stays with "
                 "the party, whose own traceback has it"

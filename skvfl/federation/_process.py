@@ -36,6 +36,8 @@ class ProcessTransport(Transport):
     once; from then on only messages in the wire format pass between the processes. When
     the run ends, the parties come home without their blocks and the processes end.
 
+    A party's warnings and tracebacks are printed by its own process.
+
     Starting a Python process per party costs seconds, so this transport shows that a
     protocol keeps to the boundary; it is not a way to go faster. Linux and macOS only.
 
@@ -89,6 +91,12 @@ class ProcessTransport(Transport):
         PartyError
             If a party's process does not start.
         """
+        if self.timeout is not None and not (
+            isinstance(self.timeout, int | float) and self.timeout > 0
+        ):
+            raise ValueError(
+                f"timeout is a positive number of seconds or None, got {self.timeout!r}"
+            )
         return _ProcessSession(parties, log, centre, self.timeout)
 
     def __repr__(self) -> str:

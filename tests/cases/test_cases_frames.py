@@ -60,7 +60,7 @@ def test_p08_integer_column_labels(make):
         atol=1e-5,
     )
     by_label = make(parties={"a": [30, 10], "b": [50, 20], "c": [60, 40]})
-    with pytest.raises(ValueError, match="'a': there is no column at position 30"):
+    with pytest.raises(ValueError, match="'a' is given integers"):
         by_label.fit(labelled, y)
 
 

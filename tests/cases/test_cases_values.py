@@ -35,6 +35,18 @@ def test_p13_all_nan_column_and_output_names(empty):
 
 
 @each_classifier
+def test_p28b_rows_not_held_elsewhere_are_survived(make):
+    """P28b: a party that holds very few of the rows broke batch arithmetic.
+
+    Source: secretflow/secretflow#1757,
+    https://github.com/secretflow/secretflow/issues/1757
+    """
+    X, y = data(n=60)
+    X.loc[3:, ["b0", "b1"]] = np.nan
+    check_probabilities(make().fit(X, y).predict_proba(X), 60, 2)
+
+
+@each_classifier
 @pytest.mark.filterwarnings("ignore:.*has no value at all:UserWarning")
 def test_p13b_all_nan_column_in_classifier(make):
     """P13b: an all-NaN column slipped past the filter of constant columns.
