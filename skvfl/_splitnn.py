@@ -196,7 +196,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _make_parties(self, active, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
-        prepare = self.partition_.make_transformers(to_prepare)
+        prepare = self.partition_._make_transformers(to_prepare)
         names = list(self.partition_.parties_)
         bottom = Build(self.bottom, self.cut_width)
         top = Build(self.top, n_outputs, activate=True)
