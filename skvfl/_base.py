@@ -165,7 +165,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             ],
             current_log(),
             centre,
-            centre,
         )
 
     def __sklearn_tags__(self):
