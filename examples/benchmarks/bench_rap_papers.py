@@ -110,8 +110,11 @@ class Parts(NamedTuple):
 
 
 def split(bunch, seed):
-    """Draw the three parts, stratified by class."""
-    X, y = bunch.data.to_numpy(dtype=np.float64), np.asarray(bunch.target)
+    """Draw the three parts, stratified by class.
+
+    Float32 is what RAP's server trains on, so that all methods compute alike.
+    """
+    X, y = bunch.data.to_numpy(dtype=np.float32), np.asarray(bunch.target)
     classes = bunch.task == "classification"
     rest, test = train_test_split(
         np.arange(len(y)),
@@ -520,11 +523,11 @@ def difference(line):
 
 
 def verdict(line, bar):
-    """Say whether a bar is met, and whether the seeds can tell."""
-    short = bar - line["difference"] if bar < 0 else line["difference"] - bar
-    if short <= 0:
-        return "yes"
-    return "no" if short > 2 * line["standard_error"] else "no, within the noise"
+    """Say whether the mean meets a bar, and whether the seeds can tell."""
+    margin = line["difference"] - bar if bar < 0 else bar - line["difference"]
+    met = "yes" if margin >= 0 else "no"
+    clear = abs(margin) > 2 * line["standard_error"]
+    return met if clear else f"{met}, within the noise"
 
 
 def bars_table(main):
@@ -700,9 +703,9 @@ What was asked for, and what we saw
 
 The bars are this project's own, for the mean over seeds. The differences are paired:
 every method of a seed has the same rows in its training, validation and test part and
-the same seed of the network. "Within the noise" says that a bar is missed by less than
-two standard errors of the difference. Points are points of accuracy; per cent are of
-the centralised RMSE, and more is worse.
+the same seed of the network. "Within the noise" says that the mean lies within two
+standard errors of the bar, so that these seeds alone do not settle it. Points are
+points of accuracy; per cent are of the centralised RMSE, and more is worse.
 
 Accuracy (the paper's Table 3)
 ------------------------------
@@ -719,12 +722,15 @@ that is best on the test part, which flatters it; it is run on the first {single
 only. MLP is one hidden layer of 128 units; LR is the same without the hidden layer:
 logistic or linear regression, trained by Adam too.
 
-On covtype it matters how far training goes. Adam scales the step of every column by
-itself, which suits covtype's rare one-hot columns, and any mixture of columns loses
-that at large steps. Capped at 40 epochs, the search must take large steps (0.01), and
-over 6 seeds RAP with unprotected labels was 0.76 ± 0.18 points behind centralised
-(protected 0.09 ± 0.12, ``kind="gaussian"`` 2.13 ± 0.39). The table is for 100 epochs,
-where smaller steps arrive too.
+On covtype it matters how far training goes. In an earlier run whose cap was 40 epochs
+(6 seeds; not among the recorded lines) the search took steps of 0.01 for every method,
+and RAP with unprotected labels was 0.76 ± 0.18 points behind centralised, which misses
+the bar; protected labels 0.09 ± 0.12, ``kind="gaussian"`` 2.13 ± 0.39. With steps of
+0.01 the gap stayed at 80 epochs (0.68 points, 5 seeds); with 0.003 and 0.001 it was
+between 0.2 and none. The cap was raised to 100 epochs because of that, as the paper
+trains until the loss stands still and small steps need the time. A likely reason, not
+tested: Adam scales the step of every column by itself, which suits rare one-hot
+columns, and a mixture of columns has none.
 
 .. note::
 
@@ -810,8 +816,8 @@ Otherwise than in the paper:
   rows do not: susy then loses up to three points, whatever the method. On covtype the
   cap matters for the comparison; see above.
 - Four columns of california_housing (population, rooms, bedrooms and occupants) enter
-  as logarithms, for every method. Raw, a few huge values decide a network's RMSE, and
-  differences between methods drown in a standard error of 6 %.
+  as logarithms, for every method. An earlier run had them raw: a few huge values
+  decided a network's RMSE, and the differences drowned in a standard error of 6 %.
 - Means are over 5 to 30 splits, more where the test part is small.
 """
 
