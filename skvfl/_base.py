@@ -109,34 +109,10 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _encode_target(self, y):
         """Target as float64."""
         self.__dict__.pop("classes_", None)
-        return validate_data(self, y=y, y_numeric=True).astype(np.float64)
-
-    def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
-        """Weights of rows, those of their classes included, or None."""
-        if sample_weight is None and class_weight is None:
-            return None
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if class_weight is None:
-            return weights
-        return weights * compute_sample_weight(class_weight, self.classes_[codes])
-
-    @property
-    def _holders(self):
-        """Parties that hold columns."""
-        return [name for name, held in self.partition_.parties_.items() if held.size]
-
-    def _encode_classes(self, y):
-        """Classes as 0 … K - 1; sets ``classes_``."""
-        y = validate_data(self, y=y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError("y holds one class only; a classifier needs at least two")
-        return codes.astype(np.int64)
-
-    def _encode_target(self, y):
-        """Target as float64."""
-        return validate_data(self, y=y, y_numeric=True).astype(np.float64)
+        y = validate_data(self, y=y, y_numeric=True)
+        if not len(y):
+            raise ValueError("y holds no target")
+        return y.astype(np.float64)
 
     def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
         """Weights of rows, those of their classes included, or None."""

@@ -6,6 +6,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
+    Options,
     StrOptions,
     validate_params,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "CallbackSupportMixin",
     "HasMethods",
     "Interval",
+    "Options",
     "StrOptions",
     "_BaseComposition",
     "_VisualBlock",

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 
-class InvalidColumnError(ValueError):
+class ShareableError(Exception):
+    """What its message says may be read outside the party that raised it.
+
+    Such a message may name parties and columns and never quotes a value of the table.
+    """
+
+
+class InvalidColumnError(ShareableError, ValueError):
     """A party's columns cannot be used as they are.
 
     The message names columns and positions and never quotes a value of the table, so

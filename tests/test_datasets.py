@@ -11,6 +11,7 @@ SHIPPED = ["breast_cancer", "digits"]
 COVTYPE = dict(
     enumerate([211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510], start=1)
 )
+FASHION = dict(enumerate([2935, 3025, 2982, 3011, 2967, 3010, 3068, 3003, 2971, 3028]))
 CLASSIFICATION = {
     "adult": (12, {"<=50K": 37_155, ">50K": 11_687}),
     "bank_marketing": (15, {"no": 39_922, "yes": 5_289}),
@@ -18,6 +19,7 @@ CLASSIFICATION = {
     "covtype": (54, COVTYPE),
     "default_credit": (23, {0: 23_364, 1: 6_636}),
     "mfeat": (649, dict.fromkeys(range(10), 200)),
+    "fashion_mnist": (784, FASHION),
 }
 SAMPLED = {"higgs": (10_984, 28, 0.530), "susy": (10_000, 18, 0.455)}
 REGRESSION = {
@@ -75,6 +77,20 @@ def test_load_digits_gives_each_party_a_quadrant():
     }.items():
         block = digits.data[digits.parties[party]].to_numpy()
         np.testing.assert_array_equal(block.reshape(-1, 4, 4), quadrant)
+
+
+def test_load_fashion_mnist_gives_each_party_a_slice(data_home):
+    dataset = load("fashion_mnist", data_home=data_home)
+    with np.load(data_home / "fashion_mnist_30k.npz") as arrays:
+        parts = {"x_train": dataset.data[:20_000], "x_test": dataset.data[20_000:]}
+        for part, table in parts.items():
+            for i, columns in enumerate(dataset.parties.values()):
+                slices = table[columns].to_numpy().reshape(-1, 7, 28)
+                np.testing.assert_array_equal(
+                    slices, arrays[part][:, 7 * i : 7 * (i + 1)]
+                )
+        assert dataset.target[:20_000].tolist() == arrays["y_train"].tolist()
+    assert len(dataset.parties) == 4
 
 
 @pytest.mark.parametrize("name", CLASSIFICATION)

@@ -17,12 +17,31 @@ from skvfl._random import int_seed, seed_sequence
 from skvfl._splitnn import _batches
 from skvfl.exceptions import PartyError
 from skvfl.nn import ConvolutionalBottom
+from skvfl.nn._build import FusedAdam
 from skvfl.nn._split import AGGREGATIONS, public_order, tensor
 
 
 @pytest.fixture(scope="module")
 def cancer():
     return load_breast_cancer(return_X_y=True)
+
+
+def test_fused_step_is_adams():
+    generator = torch.Generator().manual_seed(0)
+    ours, theirs = (
+        [nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.zeros(5))] for _ in range(2)
+    )
+    adam = torch.optim.Adam(theirs, lr=0.02, fused=True)
+    fused = FusedAdam(ours, 0.02)
+    for _ in range(5):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn(mine.shape, generator=generator)
+            other.grad = mine.grad.clone()
+        adam.step()
+        fused.step()
+        fused.zero_grad()
+        assert all(map(torch.equal, ours, theirs))
+        assert ours[0].grad is None
 
 
 class JointNetwork(nn.Module):

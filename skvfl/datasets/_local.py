@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import sklearn.datasets
 from sklearn.utils import Bunch, resample
 
@@ -240,6 +241,19 @@ _DATASETS = {
             "Parties: the six published feature sets of the same digits."
         ),
     ),
+    "fashion_mnist": _Dataset(
+        file="fashion_mnist_30k.npz",
+        target="label",
+        task="classification",
+        parties={"active": 196, "passive_1": 196, "passive_2": 196, "passive_3": 196},
+        descr=(
+            "Fashion-MNIST (Xiao, Rasul and Vollgraf 2017), Zalando SE, MIT licence:\n"
+            "30,000 of 70,000 images of 28 x 28 pixels; first 20,000 of the training\n"
+            "part, then the whole test part.\n"
+            "Parties: four slices of 7 x 28 pixels from top to bottom, as in the\n"
+            "vFedSec paper."
+        ),
+    ),
 }
 
 
@@ -254,7 +268,8 @@ def load(name, *, data_home=None, n_rows=None, random_state=0):
     name : str
         ``"breast_cancer"`` and ``"digits"`` (from scikit-learn); ``"adult"``,
         ``"bank_marketing"``, ``"phishing"``, ``"covtype"``, ``"higgs"``, ``"susy"``,
-        ``"default_credit"`` and ``"mfeat"`` (classification, from the folder);
+        ``"default_credit"``, ``"mfeat"`` and ``"fashion_mnist"`` (classification, from
+        the folder);
         ``"superconduct"``, ``"california_housing"`` and ``"yearprediction"``
         (regression, from the folder).
     data_home : str or path-like, default=None
@@ -371,7 +386,20 @@ def _read(name, dataset, data_home):
         raise FileNotFoundError(f"No folder to read {name!r} from. {cure}")
     if not (folder / dataset.file).is_file():
         raise FileNotFoundError(f"{folder} does not hold {dataset.file}. {cure}")
+    if dataset.file.endswith(".npz"):
+        return pandas.DataFrame(_read_images(folder / dataset.file, dataset.target))
     return pandas.read_csv(folder / dataset.file, na_values=dataset.missing)
+
+
+def _read_images(path, target):
+    """Every pixel's values by its name, and the labels."""
+    with np.load(path) as arrays:
+        images = np.concatenate([arrays["x_train"], arrays["x_test"]])
+        labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
+    return {
+        f"pixel_{row}_{column}": images[:, row, column]
+        for row, column in np.ndindex(images.shape[1:])
+    } | {target: labels}
 
 
 def _sample(frame, name, dataset, n_rows, random_state):

@@ -10,7 +10,12 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
-from skvfl.exceptions import InvalidColumnError, PartyError, party_error
+from skvfl.exceptions import (
+    InvalidColumnError,
+    PartyError,
+    ShareableError,
+    party_error,
+)
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -55,23 +60,28 @@ class Party:
         ------
         PartyError
             If the operation is not offered or fails. The message names the party and
-            the kind of error; only an :class:`~skvfl.exceptions.InvalidColumnError`,
-            which never quotes a value, is passed on in full.
+            the kind of error; only what a :class:`~skvfl.exceptions.ShareableError`
+            says, which never quotes a value, is passed on in full.
         """
         method: Any = getattr(type(self), operation, None)
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")
         try:
-            with config_context(transform_output="default"):
-                return method(self, **arguments)
+            return method(self, **arguments)
         except Exception as exc:
-            message = (
-                f"among its own columns, {exc}"
-                if isinstance(exc, InvalidColumnError)
-                else f"{type(exc).__name__} in {operation!r}; the message stays with "
-                "the party, whose own traceback has it"
-            )
-            raise party_error(self.name, message, exc) from exc
+            raise party_error(self.name, self._tell(exc, operation), exc) from exc
+
+    def _tell(self, exc: Exception, operation: str) -> str:
+        if isinstance(exc, InvalidColumnError):
+            return f"among its own columns, {exc}"
+        if isinstance(exc, ShareableError):
+            if isinstance(exc, PartyError) and exc.party == self.name:
+                return exc.message
+            return str(exc)
+        return (
+            f"{type(exc).__name__} in {operation!r}; the message stays with the party, "
+            "whose own traceback has it"
+        )
 
 
 class TransformerParty(Party):
@@ -92,15 +102,18 @@ class TransformerParty(Party):
     @operation
     def fit_transform(self) -> np.ndarray:
         """Fit the transformer on the block held and return its output."""
-        return _dense(self._transformer.fit_transform(self._held["block"]))
+        return run(self._transformer.fit_transform, self._held["block"])
 
     @operation
     def transform(self) -> np.ndarray:
         """Return the fitted transformer's output for the block held."""
-        return _dense(self._transformer.transform(self._held["block"]))
+        return run(self._transformer.transform, self._held["block"])
 
 
-def _dense(output: Any) -> np.ndarray:
+def run(method: Callable[[Any], Any], block: Any) -> np.ndarray:
+    """Output of a transformer's method as a plain array, however users like theirs."""
+    with config_context(transform_output="default"):
+        output = method(block)
     if sparse.issparse(output):
         output = output.toarray()
     return np.asarray(output)

@@ -230,7 +230,7 @@ def serve(channel_handle: int, door_handle: int) -> None:
         party = pickle.loads(door.recv_bytes())
         while request := channel.recv_bytes():
             try:
-                reply = answer(party, *_wire.unpack(request))
+                reply, _ = answer(party, *_wire.unpack(request))
             except PartyError as exc:
                 traceback.print_exception(exc)
                 reply = ["error", type(exc).__name__, exc.message]

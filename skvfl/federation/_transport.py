@@ -208,10 +208,11 @@ class _LocalSession(Session):
     ) -> dict[str, tuple[Any, Measure, Measure]]:
         exchanged = {}
         for name, request in requests.items():
-            sent = _wire.measure(request)
-            operation, arguments = _wire.freeze(request)
-            reply = answer(self._present[name], operation, arguments)
-            exchanged[name] = (reply[1], sent, _wire.measure(reply))
+            copy = name != self.centre
+            (operation, arguments), sent = _wire.deliver(request, copy=copy)
+            party = self._present[name]
+            reply, received = answer(party, operation, arguments, copy=copy)
+            exchanged[name] = (reply[1], sent, received)
         return exchanged
 
     def _dismiss(self) -> dict[str, Party]:
@@ -222,11 +223,13 @@ class _LocalSession(Session):
             party.release()
 
 
-def answer(party: Party, operation: str, arguments: dict[str, Any]) -> list[Any]:
-    """A party's answer to a request, as the wire delivers it."""
+def answer(
+    party: Party, operation: str, arguments: dict[str, Any], *, copy: bool = True
+) -> tuple[list[Any], Measure]:
+    """A party's answer to a request as the wire delivers it, and what it measures."""
     reply = party.perform(operation, arguments)
     try:
-        return ["ok", _wire.freeze(reply)]
+        return _wire.deliver(["ok", reply], copy=copy)
     except TypeError as exc:
         raise PartyError(party.name, f"its reply to {operation!r}: {exc}") from exc
 

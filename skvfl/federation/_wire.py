@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -77,20 +78,68 @@ def unpack(message: bytes) -> Any:
 
 def measure(payload: Any) -> tuple[int, bool]:
     """Length of the packed payload in bytes, and whether it holds an array."""
-    header, arrays = _encode(payload)
-    size = len(MAGIC) + _LENGTH.size + len(header) + sum(a.nbytes for a in arrays)
-    return size, bool(arrays)
+    return deliver(payload, copy=False)[1]
 
 
-def freeze(payload: Any) -> Any:
-    """What ``unpack(pack(payload))`` gives, without the detour over bytes."""
-    if isinstance(payload, np.ndarray):
-        return _own(payload)
-    if isinstance(payload, dict):
-        return {_key(key): freeze(item) for key, item in payload.items()}
-    if isinstance(payload, list | tuple):
-        return [freeze(item) for item in payload]
-    return _scalar(payload)
+def deliver(payload: Any, *, copy: bool = True) -> tuple[Any, tuple[int, bool]]:
+    """What ``unpack(pack(payload))`` gives, and what the message measures.
+
+    Nothing is serialised: the length of the header follows from the payload.
+
+    Parameters
+    ----------
+    payload : arrays, scalars, strings, lists and dicts
+        What is sent.
+    copy : bool, default=True
+        Whether arrays are copied, as between organisations.
+
+    Returns
+    -------
+    delivered : payload
+        Shares no memory with ``payload`` if copied.
+    measure : tuple of int and bool
+        See :func:`measure`.
+    """
+    size = len(MAGIC) + _LENGTH.size
+    has_array = False
+
+    def walk(node: Any) -> Any:
+        nonlocal size, has_array
+        if isinstance(node, np.ndarray):
+            array = _own(node, copy)
+            size += _describe_length(array.dtype, array.shape) + array.nbytes
+            has_array = True
+            return array
+        if isinstance(node, dict):
+            size += len('{"dict":[]}') + max(len(node) - 1, 0)
+            size += sum(_text_length(_key(key)) + len("[,]") for key in node)
+            return {str(key): walk(item) for key, item in node.items()}
+        if isinstance(node, list | tuple):
+            size += len("[]") + max(len(node) - 1, 0)
+            return [walk(item) for item in node]
+        scalar = _scalar(node)
+        size += _scalar_length(scalar)
+        return scalar
+
+    return walk(payload), (size, has_array)
+
+
+def _scalar_length(scalar: Any) -> int:
+    if isinstance(scalar, str):
+        return _text_length(scalar)
+    if isinstance(scalar, int) and not isinstance(scalar, bool):
+        return len(str(scalar))
+    return len(json.dumps(scalar))
+
+
+@lru_cache(maxsize=4096)
+def _text_length(text: str) -> int:
+    return len(json.dumps(text))
+
+
+@lru_cache(maxsize=4096)
+def _describe_length(dtype: np.dtype, shape: tuple[int, ...]) -> int:
+    return len(json.dumps({"array": dtype.str, "shape": shape}, separators=(",", ":")))
 
 
 def _encode(payload: Any) -> tuple[bytes, list[np.ndarray]]:
@@ -141,9 +190,9 @@ def _little(dtype: np.dtype) -> np.dtype:
         ) from None
 
 
-def _own(array: np.ndarray) -> np.ndarray:
-    """Copy that shares no memory with anybody, aligned and in C order."""
-    return np.array(array, _little(array.dtype), order="C")
+def _own(array: np.ndarray, copy: bool = True) -> np.ndarray:
+    """Aligned array in C order; a copy shares no memory with anybody."""
+    return np.array(array, _little(array.dtype), order="C", copy=copy or None)
 
 
 def _raw(array: np.ndarray) -> bytes:

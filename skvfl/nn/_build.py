@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.optim.adam import adam
 
 from skvfl.nn._mlp import perceptron
 
@@ -93,8 +94,69 @@ class Optimize:
     def __call__(self, parameters):
         """Optimiser of these parameters."""
         if self.optimizer is None:
-            return torch.optim.Adam(parameters, lr=self.lr, fused=True)
+            return FusedAdam(parameters, self.lr)
         return self.optimizer(parameters, lr=self.lr)
+
+
+class FusedAdam:
+    """The step of ``torch.optim.Adam(fused=True)`` without its bookkeeping.
+
+    Every party of split learning takes a step of its own for every batch, on networks
+    so small that the bookkeeping costs more than the step.
+
+    Parameters
+    ----------
+    parameters : list of torch.nn.Parameter
+        What to optimise.
+    lr : float
+        Learning rate.
+    """
+
+    def __init__(self, parameters, lr):
+        self._parameters = parameters
+        self._averages = [torch.zeros_like(p) for p in parameters]
+        self._squares = [torch.zeros_like(p) for p in parameters]
+        self._steps = [torch.zeros(()) for _ in parameters]
+        self._settings = {
+            "fused": True,
+            "amsgrad": False,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "lr": lr,
+            "weight_decay": 0.0,
+            "eps": 1e-8,
+            "maximize": False,
+        }
+
+    def zero_grad(self):
+        """Forget the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def step(self):
+        """Move the parameters that have a gradient."""
+        moved = [
+            each
+            for each in zip(
+                self._parameters,
+                self._averages,
+                self._squares,
+                self._steps,
+                strict=True,
+            )
+            if each[0].grad is not None
+        ]
+        parameters, averages, squares, steps = map(list, zip(*moved, strict=True))
+        with torch.no_grad():
+            adam(
+                parameters,
+                [parameter.grad for parameter in parameters],
+                averages,
+                squares,
+                [],
+                steps,
+                **self._settings,
+            )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from skvfl.federation import Party, operation
+from skvfl.federation._party import run
 
 AGGREGATIONS = {
     "concat": lambda cuts: torch.cat(cuts, dim=1),
@@ -58,7 +59,7 @@ class BottomParty(Party):
         -------
         n_outputs : int
         """
-        inputs = self._transformer.fit_transform(self._held["block"])
+        inputs = run(self._transformer.fit_transform, self._held["block"])
         self._held["inputs"] = tensor(inputs)[public_order(seed, len(inputs))]
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         self._held["optimizer"] = self._optimize(list(self._bottom.parameters()))
@@ -89,16 +90,13 @@ class BottomParty(Party):
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
-        optimizer = self._held["optimizer"]
-        optimizer.zero_grad()
         self._held.pop("activations").backward(tensor(gradient))
-        optimizer.step()
+        self._update()
 
     @operation
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
-        with torch.inference_mode():
-            return self._bottom.eval()(self._rows(start, stop)).numpy()
+        return infer(self._bottom, self._rows(start, stop)).float().numpy()
 
     @operation
     def remember(self):
@@ -114,13 +112,17 @@ class BottomParty(Party):
     def _models(self):
         return {} if self._transformer is None else {"_bottom": self._bottom}
 
+    def _update(self):
+        self._held["optimizer"].step()
+        self._held["optimizer"].zero_grad()
+
     def _activate(self, start, stop):
         return self._bottom(self._held["inputs"][self._held["order"][start:stop]])
 
     def _rows(self, start, stop):
         if "inputs" not in self._held:
             self._held["inputs"] = tensor(
-                self._transformer.transform(self._held["block"])
+                run(self._transformer.transform, self._held["block"])
             )
         return self._held["inputs"][start:stop]
 
@@ -197,31 +199,26 @@ class TopParty(BottomParty):
             else {self.name: self._activate(start, stop)}
         )
         loss = self._mean_loss(self._top(self._combine(cuts | own)), rows)
-        optimizer = self._held["optimizer"]
-        optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        self._update()
         gradients = {name: cut.grad.numpy() for name, cut in cuts.items()}
         return {"loss": loss.item(), "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
-        with torch.inference_mode():
-            outputs = self._top.eval()(self._cut_layer(start, stop, received))
-            return self._mean_loss(outputs, slice(start, stop)).item()
+        outputs = infer(self._top, self._cut_layer(start, stop, received))
+        return self._mean_loss(outputs.float(), slice(start, stop)).item()
 
     @operation
     def combine(self, start, stop, received):
         """Cut-layer representation of rows."""
-        with torch.inference_mode():
-            return self._cut_layer(start, stop, received).numpy()
+        return self._cut_layer(start, stop, received).numpy()
 
     @operation
     def predict(self, start, stop, received):
         """Outputs of the top model."""
-        with torch.inference_mode():
-            return self._top.eval()(self._cut_layer(start, stop, received)).numpy()
+        return infer(self._top, self._cut_layer(start, stop, received)).numpy()
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -232,7 +229,8 @@ class TopParty(BottomParty):
     def _cut_layer(self, start, stop, received):
         cuts = {name: tensor(sent) for name, sent in received.items()}
         if self._transformer is not None:
-            cuts[self.name] = self._bottom.eval()(self._rows(start, stop))
+            own = infer(self._bottom, self._rows(start, stop))
+            cuts[self.name] = own.float()
         return self._combine(cuts)
 
     def _combine(self, cuts):
@@ -249,11 +247,20 @@ class TopParty(BottomParty):
         return {**super()._models(), "_top": self._top}
 
 
+def infer(network, inputs):
+    """Outputs in evaluation mode and double precision.
+
+    Rounding then does not depend on which rows are asked for together.
+    """
+    with torch.inference_mode():
+        return copy.deepcopy(network).double().eval()(inputs.double())
+
+
 def public_order(seed, n_rows):
     """Order of rows that everybody who knows the seed agrees on."""
     return torch.from_numpy(np.random.default_rng(seed).permutation(n_rows))
 
 
 def tensor(array):
-    """Single-precision tensor of its own."""
-    return torch.tensor(np.asarray(array, dtype=np.float32))
+    """Single-precision tensor; of the array's own memory where it is one already."""
+    return torch.from_numpy(np.asarray(array, dtype=np.float32))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from skvfl.exceptions import PartyError
+from skvfl.exceptions import PartyError, ShareableError
 
 
-class FixedPointRangeError(ValueError, OverflowError):
+class FixedPointRangeError(ShareableError, ValueError, OverflowError):
     """Values do not fit the fixed-point numbers that were agreed on.
 
     Parameters
@@ -42,7 +42,7 @@ class FixedPointRangeError(ValueError, OverflowError):
         return type(self), (self.args[0], self.maximum)
 
 
-class SecureAggregationError(PartyError):
+class SecureAggregationError(ShareableError, PartyError):
     """A key or a message cannot be trusted, is missing, or came twice.
 
     The message names the organisations concerned and never quotes a value.

@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from skvfl import RandomProjectionVFL
+from skvfl import RandomProjectionVFL, SplitNNClassifier
 
 COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
@@ -53,7 +53,12 @@ def _rap_with_logistic_regression(*, batch_size, **params):
     return RandomProjectionVFL(LogisticRegression(), label_protection=False, **params)
 
 
+def _splitnn(**params):
+    return SplitNNClassifier(**{"max_epochs": 2, **params})
+
+
 CLASSIFIERS = [
+    Classifier("SplitNN", _splitnn, {"max_epochs": [1, 2], "batch_size": [8]}),
     Classifier(
         "RAP-perceptron",
         _rap_with_perceptron,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from skvfl.federation import _wire
-from skvfl.federation._wire import freeze, measure, pack, unpack
+from skvfl.federation._wire import deliver, measure, pack, unpack
 
 relaxed = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -125,8 +125,8 @@ def test_payload_survives_the_wire(payload):
 
 @relaxed
 @given(PAYLOADS)
-def test_freeze_is_what_the_wire_delivers(payload):
-    assert_same(freeze(payload), unpack(pack(payload)))
+def test_deliver_is_what_the_wire_delivers(payload):
+    assert_same(deliver(payload)[0], unpack(pack(payload)))
 
 
 @relaxed
@@ -147,15 +147,15 @@ def test_arrays_arrive_aligned_after_any_header(label):
     # Sums of misaligned arrays differ in the last bits, and Cython refuses them.
     sent = np.random.default_rng(label).normal(size=20_001).astype(np.float32)
     payload = ["x" * label, np.array([True] * label), sent]
-    for arrived in (unpack(pack(payload))[2], freeze(payload)[2]):
+    for arrived in (unpack(pack(payload))[2], deliver(payload)[0][2]):
         assert arrived.flags.aligned
         assert memoryview(arrived).format == "f"
         assert arrived.sum() == sent.sum()
 
 
-def test_freeze_copies():
+def test_deliver_copies():
     sent = np.arange(6.0).reshape(2, 3)
-    arrived = freeze({"a": [sent]})["a"][0]
+    arrived = deliver({"a": [sent]})[0]["a"][0]
     sent[0, 0] = 99
     assert arrived[0, 0] == 0
     assert arrived.base is None
@@ -168,7 +168,7 @@ def test_subclass_of_ndarray_arrives_as_ndarray():
     plain = np.array([[1.0, 2.0]])
     labelled = plain.view(Labelled)
     labelled.secret = "stays"
-    assert_same(freeze(labelled), plain)
+    assert_same(deliver(labelled)[0], plain)
 
 
 REFUSED = {
@@ -193,7 +193,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("encode", [pack, measure, freeze])
+@pytest.mark.parametrize("encode", [pack, measure, deliver])
 @pytest.mark.parametrize("what", sorted(REFUSED))
 def test_anything_else_is_refused(what, encode):
     for payload in (REFUSED[what], ["operation", {"a": [REFUSED[what]]}]):

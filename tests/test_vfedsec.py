@@ -1,0 +1,1001 @@
+import copy
+import pickle
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import scale
+from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
+
+sys.path.append(str(Path(__file__).parent / "privacy"))
+
+from _secure import LEVEL, distinguishability, uniformity
+
+from skvfl import (
+    LocalTransport,
+    SplitNNClassifier,
+    VerticalPartitioner,
+    record_communication,
+)
+from skvfl._random import seed_sequence
+from skvfl._splitnn import _batches
+from skvfl._vfedsec import VFedSecClassifier, VFedSecRegressor
+from skvfl.exceptions import PartyError
+from skvfl.federation import Transport
+from skvfl.nn._secure import (
+    ActiveClient,
+    Agreement,
+    SecureClient,
+    SecureServer,
+    _drop_last_bias,
+)
+from skvfl.nn._split import tensor
+from skvfl.privacy import (
+    FixedPoint,
+    KeyRing,
+    SecureAggregationError,
+    sealed_length,
+)
+
+PARTIES = {"bank": range(10), "telco": range(10, 20), "shop": range(20, 30)}
+SMALL = {"bottom": (8,), "top": (8,), "cut_width": 4, "lr": 0.01, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return scale(X), y
+
+
+def as_they_are(parties=PARTIES):
+    """Parties that do not prepare their columns, so that clusters prepare alike."""
+    return VerticalPartitioner("passthrough", parties=parties)
+
+
+def states(vfl):
+    models = {name: party._bottom for name, party in vfl._parties.items()}
+    models["server"] = vfl._server._top
+    return {
+        (name, key): value
+        for name, model in models.items()
+        for key, value in model.state_dict().items()
+    }
+
+
+def same_states(one, other):
+    one, other = states(one), states(other)
+    return one.keys() == other.keys() and all(
+        torch.equal(one[k], other[k]) for k in one
+    )
+
+
+class Watched(Transport):
+    """A local transport in whose lines somebody sits."""
+
+    def __init__(self, meddle=None):
+        self.meddle = meddle
+        self.seen = []
+
+    def connect(self, parties, log, centre="server"):
+        session = LocalTransport().connect(parties, log, centre)
+        exchange = session._exchange
+
+        def watched(requests):
+            requests = {name: copy.deepcopy(r) for name, r in requests.items()}
+            if self.meddle is not None:
+                self.meddle("request", requests)
+            exchanged = exchange(requests)
+            replies = {name: reply for name, (reply, *_) in exchanged.items()}
+            asked = next(iter(requests.values()))[0]
+            answers = {name: [asked, reply] for name, reply in replies.items()}
+            if self.meddle is not None:
+                self.meddle("reply", answers)
+            self.seen.append((asked, requests, answers))
+            return {
+                name: (answer[1], *exchanged[name][1:])
+                for name, answer in answers.items()
+            }
+
+        session._exchange = watched
+        return session
+
+
+# --- the same numbers, masked or not ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"clients": {"telco": 2}},
+        {"clients": {"telco": 2, "shop": 3}, "early_stopping": True, "bits": 64},
+    ],
+)
+def test_masks_change_nothing(cancer, settings):
+    X, y = cancer
+    settings = {"parties": as_they_are(), "max_epochs": 3} | settings
+    masked = VFedSecClassifier(**SMALL, **settings).fit(X, y)
+    plain = VFedSecClassifier(**SMALL, **settings, masked=False).fit(X, y)
+    assert same_states(masked, plain)
+    assert masked.loss_curve_ == plain.loss_curve_
+    assert masked.validation_loss_curve_ == plain.validation_loss_curve_
+    assert_array_equal(masked.predict_proba(X), plain.predict_proba(X))
+    assert_array_equal(masked.transform(X), plain.transform(X))
+
+
+def test_masks_change_nothing_in_a_regression():
+    X, y = load_diabetes(return_X_y=True)
+    settings = {"parties": 3, "max_epochs": 3, "clients": {"party1": 2}, **SMALL}
+    settings["parties"] = as_they_are(3)
+    masked = VFedSecRegressor(**settings).fit(X, y)
+    plain = VFedSecRegressor(**settings, masked=False).fit(X, y)
+    assert same_states(masked, plain)
+    assert_array_equal(masked.predict(X), plain.predict(X))
+
+
+class Joint:
+    """The same networks and rows in one autograd graph of floating-point numbers."""
+
+    def __init__(self, vfl, X, y):
+        vfl = clone(vfl).set_params(clients=None)
+        vfl.classes_ = np.unique(y)
+        to_split, to_parties, to_rows = seed_sequence(vfl.random_state).spawn(3)
+        X = vfl._fit_partition(X, y, to_split)
+        to_deal, to_order = to_rows.spawn(2)
+        vfl._deal(len(y), np.random.default_rng(to_deal))
+        agreement = Agreement(vfl.clusters_, vfl._active, vfl.cut_width, 1e3, 32, True)
+        clients, server = vfl._make_parties(
+            agreement, to_parties, to_order, len(vfl.classes_)
+        )
+        blocks = vfl.partition_.split(X)
+        self.inputs = [
+            tensor(client._transformer.fit_transform(blocks[name]))
+            for name, client in clients.items()
+        ]
+        self.bottoms = []
+        for client, inputs in zip(clients.values(), self.inputs, strict=True):
+            bottom = client._build_bottom(inputs.shape[1], client._generator)
+            if client.name != vfl._active:
+                _drop_last_bias(bottom)
+            self.bottoms.append(bottom)
+        self.top = server._top
+        self.optimizers = [
+            client._optimize(list(model.parameters()))
+            for client, model in zip(
+                [*clients.values(), clients[vfl._active]],
+                [*self.bottoms, self.top],
+                strict=True,
+            )
+        ]
+        self.shuffle = np.random.default_rng(clients[vfl._active]._order_seed)
+        self.order = self.shuffle.permutation(np.arange(len(y)))
+        self.labels = torch.from_numpy(np.unique(y, return_inverse=True)[1])
+
+    def contributions(self, rows):
+        return [b(x[rows]) for b, x in zip(self.bottoms, self.inputs, strict=True)]
+
+    def train(self, max_epochs, batch_size):
+        for _ in range(max_epochs):
+            self.order = self.shuffle.permutation(self.order)
+            for start, stop in _batches(len(self.order), batch_size):
+                rows = torch.from_numpy(self.order[start:stop])
+                outputs = self.top(sum(self.contributions(rows)))
+                for optimizer in self.optimizers:
+                    optimizer.zero_grad()
+                nn.functional.cross_entropy(outputs, self.labels[rows]).backward()
+                for optimizer in self.optimizers:
+                    optimizer.step()
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("clients", [None, {"telco": 3}])
+def test_first_batch_is_within_the_error_bound(cancer, monkeypatch, clients, bits):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients=clients,
+        bits=bits,
+        max_epochs=1,
+        batch_size=100,
+        random_state=0,
+    )
+    joint = Joint(vfl, X, y)
+    rows = torch.from_numpy(joint.shuffle.permutation(joint.order)[:100])
+    with torch.inference_mode():
+        expected = sum(part.double() for part in joint.contributions(rows)).numpy()
+    sums = []
+    learn = SecureServer.learn
+
+    def spy(self, total, labels, weights):
+        sums.append(total)
+        return learn(self, total, labels, weights)
+
+    monkeypatch.setattr(SecureServer, "learn", spy)
+    vfl.fit(X, y)
+    numbers = FixedPoint(len(vfl._parties), bound=vfl.bound, bits=bits)
+    single = 4e-7  # of the forward pass and the sum in single precision
+    assert numbers.error_bound < (2e-5 if bits == 32 else single)
+    error = np.abs(sums[0] - expected).max()
+    assert error <= numbers.error_bound + single
+    assert bits == 64 or error > single
+
+
+@pytest.mark.parametrize("clients", [None, {"telco": 2, "shop": 3}])
+def test_training_is_that_of_the_joint_network(cancer, clients):
+    """However many clients share the rows of a party."""
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients=clients,
+        bits=64,
+        optimizer=torch.optim.SGD,
+        lr=0.1,
+        max_epochs=3,
+        random_state=0,
+    ).fit(X, y)
+    joint = Joint(vfl, X, y)
+    before = copy.deepcopy(joint.bottoms)
+    joint.train(3, vfl.batch_size)
+    for cluster, bottom, first in zip(
+        vfl.clusters_.values(), joint.bottoms, before, strict=True
+    ):
+        for name, value in bottom.state_dict().items():
+            trained = vfl._parties[cluster[0]]._bottom.state_dict()[name]
+            assert_allclose(trained, value, atol=2e-6)
+            assert not torch.allclose(first.state_dict()[name], value, atol=1e-3)
+    for name, value in joint.top.state_dict().items():
+        assert_allclose(vfl._server._top.state_dict()[name], value, atol=2e-6)
+
+
+# --- clusters -----------------------------------------------------------------------
+
+
+def test_clients_of_a_cluster_keep_equal_weights(cancer):
+    X, y = cancer
+    owner = np.where(np.arange(len(y)) < 40, 1, 0)
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 3, "shop": owner},
+        max_epochs=3,
+        batch_size=16,
+        early_stopping=True,
+        **SMALL,
+    ).fit(X, y)
+    assert vfl.clusters_ == {
+        "bank": ["bank"],
+        "telco": ["telco.0", "telco.1", "telco.2"],
+        "shop": ["shop.0", "shop.1"],
+    }
+    found = states(vfl)
+    for first, *others in vfl.clusters_.values():
+        for (name, key), value in found.items():
+            if name == first:
+                assert all(torch.equal(value, found[other, key]) for other in others)
+
+
+def test_rows_that_are_not_held_contribute_zero(cancer):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 2},
+        max_epochs=1,
+        masked=False,
+        record_server_view=True,
+        **SMALL | {"bottom": ()},
+    ).fit(X, y)
+    ids, sums = {}, {}
+    for record in vfl.server_view_:
+        kept = {"row ids": ids, "secure layer": sums}.get(record.what, {})
+        kept[record.round, record.client] = record.array
+    met = []
+    for (round_id, client), held in ids.items():
+        is_zero = (sums[round_id, client] == 0).all(axis=1)
+        assert_array_equal(is_zero, held == -1)
+        if client.startswith("telco"):
+            met.extend(held[held != -1])
+    assert sorted(met) == list(range(len(y)))
+
+
+def test_answers_do_not_depend_on_how_rows_are_dealt(cancer):
+    X, y = cancer
+    settings = {"parties": as_they_are(), "bits": 64, "max_epochs": 2, **SMALL}
+    vfl = VFedSecClassifier(clients={"telco": 2}, **settings).fit(X, y)
+    shifted = np.roll(vfl.transform(np.roll(X, 1, axis=0)), -1, axis=0)
+    assert_allclose(shifted, vfl.transform(X), atol=1e-6)
+    assert_allclose(vfl.transform(X[:1]), vfl.transform(X)[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        (
+            {"nobody": 2},
+            r"'nobody' is not one of the passive parties \['telco', 'shop'",
+        ),
+        ({"bank": 2}, "'bank' is not one of the passive parties"),
+        ({"telco": 0}, "'telco' cannot have 0 clients"),
+        ({"telco": True}, "'telco' needs a number of clients"),
+        ({"telco": 570}, "'telco' cannot have 570 clients with n_samples=569"),
+        ({"telco": [0, 1]}, "'telco' needs a number of clients, or .* 569 integers"),
+        ({"telco": np.full(569, 1)}, "the clients of 'telco' must be 0, 1"),
+        ({"telco": np.arange(569) / 2}, "got float64"),
+    ],
+)
+def test_wrong_clients_are_refused(cancer, clients, message):
+    with pytest.raises(ValueError, match=message):
+        VFedSecClassifier(parties=PARTIES, clients=clients).fit(*cancer)
+
+
+def test_names_of_clients_must_differ(cancer):
+    parties = {"bank": range(10), "shop": range(10, 20), "shop.0": range(20, 30)}
+    with pytest.raises(ValueError, match="two clients have one name"):
+        VFedSecClassifier(parties=parties, clients={"shop": 2}).fit(*cancer)
+
+
+def test_a_sum_over_one_client_is_refused(cancer):
+    with pytest.raises(ValueError, match="'party0' is alone"):
+        VFedSecClassifier(parties=1).fit(*cancer)
+
+
+def test_clients_that_prepare_differently_are_refused(cancer):
+    X, y = cancer
+    X = X.astype(object)
+    X[:, 10] = np.where(np.arange(len(y)) == 7, "canary", "common")
+    vfl = VFedSecClassifier(parties=PARTIES, clients={"telco": 2}, random_state=0)
+    with pytest.raises(PartyError, match=r"'telco.1': its prepared columns") as info:
+        vfl.fit(X, y)
+    assert "canary" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("bottom", "message"),
+    [
+        (lambda n, m: nn.Sequential(nn.Linear(n, m), nn.BatchNorm1d(m)), "LayerNorm"),
+        (lambda n, m: nn.Linear(n, m + 1), r"\(33,\) for a row, where .* 32 units"),
+    ],
+)
+def test_unfit_local_modules_are_refused(cancer, bottom, message):
+    vfl = VFedSecClassifier(parties=PARTIES, clients={"telco": 2}, bottom=bottom)
+    with pytest.raises(PartyError, match=message):
+        vfl.fit(*cancer)
+
+
+# --- what the server sees -----------------------------------------------------------
+
+
+def view_of(vfl, what, client):
+    arrays = [
+        record.array
+        for record in vfl.server_view_
+        if record.what == what and record.client == client
+    ]
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_every_masked_array_is_uniform(cancer, bits):
+    settings = {
+        "parties": as_they_are(),
+        "clients": {"telco": 2},
+        "bits": bits,
+        "max_epochs": 3,
+        "record_server_view": True,
+    }
+    masked = VFedSecClassifier(**SMALL, **settings).fit(*cancer)
+    plain = VFedSecClassifier(**SMALL, **settings, masked=False).fit(*cancer)
+    clients = ["bank", "telco.0", "telco.1", "shop"]
+    seen = [("secure layer", c) for c in clients]
+    seen += [("gradient", c) for c in ("telco.0", "telco.1")]
+    for what, client in seen:
+        assert uniformity(view_of(masked, what, client)) > LEVEL
+        assert uniformity(view_of(plain, what, client)) < LEVEL
+    for client in clients[1:]:
+        sealed = view_of(masked, "row ids", client)
+        assert uniformity(sealed) > LEVEL
+    counts = Counter((r.what, r.client) for r in masked.server_view_)
+    rounds = 3 * 5
+    assert counts == dict.fromkeys(seen, rounds) | {
+        ("row ids", c): rounds for c in clients[1:]
+    }
+
+
+def test_two_tables_give_the_same_view(cancer):
+    X, y = cancer
+    views = {}
+    for masked in (True, False):
+        views[masked] = [
+            VFedSecClassifier(
+                parties=as_they_are(),
+                max_epochs=3,
+                masked=masked,
+                record_server_view=True,
+                **SMALL,
+            ).fit(table, y)
+            for table in (X, 3 * X[::-1])
+        ]
+    for client in ("bank", "telco", "shop"):
+        one, other = (view_of(v, "secure layer", client) for v in views[True])
+        assert distinguishability(one, other) > LEVEL
+        one, other = (view_of(v, "secure layer", client) for v in views[False])
+        assert distinguishability(one, other) < LEVEL
+
+
+def test_masks_never_repeat(cancer):
+    """Over rounds, epochs, fits and predictions of one estimator with one seed."""
+    X, y = cancer
+    arrays = {}
+    for masked in (True, False):
+        wire = Watched()
+        vfl = VFedSecClassifier(
+            parties=as_they_are(),
+            clients={"telco": 2},
+            max_epochs=2,
+            rotate_every=3,
+            masked=masked,
+            transport=wire,
+            **SMALL,
+        )
+        vfl.fit(X, y)
+        vfl.fit(X, y)
+        vfl.predict(X)
+        vfl.predict(X)
+        arrays[masked] = [
+            (name, asked, answer["masked"])
+            for asked, _, answers in wire.seen
+            for name, (_, answer) in answers.items()
+            if isinstance(answer, dict) and "masked" in answer
+        ]
+    masks = {}
+    for (name, asked, with_mask), (name_2, asked_2, without) in zip(
+        arrays[True], arrays[False], strict=True
+    ):
+        assert (name, asked) == (name_2, asked_2)
+        mask = with_mask - without
+        words = np.frombuffer(mask.tobytes(), dtype="V16")
+        masks.setdefault(name, []).append(words)
+    for name, words in masks.items():
+        assert len(words) == (50 if "telco" in name else 30)
+        words = np.concatenate(words)
+        assert len(set(words.tolist())) == len(words)
+
+
+def test_ids_are_sealed_in_one_length(cancer):
+    X, y = cancer
+    owner = np.where(np.arange(len(y)) < 3, 1, 0)
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": owner},
+        max_epochs=2,
+        batch_size=64,
+        record_server_view=True,
+        **SMALL,
+    ).fit(X, y)
+    sizes = [64] * 8 + [57]
+    lengths = {}
+    for record in vfl.server_view_:
+        if record.what == "row ids":
+            lengths.setdefault(record.client, []).append(len(record.array))
+    expected = [sealed_length(size) for size in sizes] * 2
+    assert lengths == dict.fromkeys(["telco.0", "telco.1", "shop"], expected)
+
+
+def test_ids_are_broadcast_and_nobody_else_opens_them(cancer):
+    def swap(way, parcels):
+        if way == "request" and parcels.get("shop", [""])[0] == "forward":
+            arguments = parcels["shop"][1]
+            arguments["ids"] = arguments["ids"][::-1]
+
+    wire = Watched()
+    VFedSecClassifier(parties=PARTIES, transport=wire, max_epochs=1, **SMALL).fit(
+        *cancer
+    )
+    for asked, requests, _ in wire.seen:
+        if asked == "forward":
+            telco, shop = (requests[name][1]["ids"] for name in ("telco", "shop"))
+            assert_array_equal(telco, shop)
+            assert not np.array_equal(telco[0], telco[1])
+            assert "ids" not in requests["bank"][1]
+    with pytest.raises(PartyError, match=r"'shop'.*do not open"):
+        VFedSecClassifier(parties=PARTIES, transport=Watched(swap), **SMALL).fit(
+            *cancer
+        )
+
+
+def test_what_carries_data(cancer):
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients={"telco": 2}, max_epochs=1, **SMALL
+    ).fit(*cancer)
+    frame = vfl.communication_.to_frame()
+    carrying = frame[frame["data_bearing"]]
+    up = carrying[carrying["receiver"] == "server"]
+    down = carrying[carrying["sender"] == "server"]
+    assert len(up) + len(down) == len(carrying)
+    assert set(up["operation"]) == {
+        *("offer_keys", "agree_keys", "sign_columns"),
+        *("select", "forward", "backward"),
+    }
+    assert set(up.loc[up["operation"] == "select", "sender"]) == {"bank"}
+    assert set(up.loc[up["operation"] == "backward", "sender"]) == {
+        "telco.0",
+        "telco.1",
+    }
+    assert set(down["operation"]) == {
+        *("agree_keys", "confirm_keys", "check_columns"),
+        *("forward", "backward", "update"),
+    }
+
+
+def test_clients_offer_nothing_else():
+    """What a client offers to do is what the server could ask it for."""
+
+    def offered(kind):
+        return {
+            name
+            for name in dir(kind)
+            if getattr(getattr(kind, name), "__skvfl_operation__", False)
+        }
+
+    both = {
+        *("offer_keys", "agree_keys", "confirm_keys", "prepare"),
+        *("sign_columns", "check_columns", "forward", "backward", "update"),
+        *("remember", "recall"),
+    }
+    assert offered(SecureClient) == both
+    assert offered(ActiveClient) == both | {"begin_training", "begin_epoch", "select"}
+
+
+def test_a_fitted_estimator_holds_no_rows_and_no_keys(cancer):
+    X, y = cancer
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
+    pickled = pickle.dumps(vfl)
+    before = [{**vars(party)} for party in (*vfl._parties.values(), vfl._server)]
+    pins = [copy.copy(each["_ring"].pinned) for each in before]
+    vfl.predict(X)
+    assert before == [vars(p) for p in (*vfl._parties.values(), vfl._server)]
+    assert pins == [each["_ring"].pinned for each in before]
+    assert not vfl._server._top.training
+    for party in vfl._parties.values():
+        assert not party._bottom.training
+        assert party._held == {}
+        assert party._ring.epoch is None
+    assert vfl._server._ring.epoch is None
+    assert np.float32(X[7, :10]).tobytes() not in pickled
+    assert X[7, :10].tobytes() not in pickled
+    assert not hasattr(vfl, "server_view_")
+    again = pickle.loads(pickled)
+    assert_array_equal(again.predict_proba(X), vfl.predict_proba(X))
+
+
+# --- what goes wrong is named -------------------------------------------------------
+
+
+def flip(array):
+    array.reshape(-1).view(np.uint8)[0] ^= 1
+
+
+def meddle_once(way, operation, party, change, skip=1):
+    """Change one message, the first that is met after ``skip`` of them."""
+    left = [skip]
+
+    def meddle(direction, parcels):
+        if direction != way or party not in parcels or parcels[party][0] != operation:
+            return
+        left[0] -= 1
+        if left[0] == -1:
+            change(parcels, party)
+
+    return meddle
+
+
+def flip_in(*path):
+    def change(parcels, party):
+        node = parcels[party][1]
+        for step in path:
+            node = node[step]
+        flip(node)
+
+    return change
+
+
+def replace(name, value):
+    def change(parcels, party):
+        parcels[party][1][name] = value
+
+    return change
+
+
+def drop(parcels, party):
+    del parcels[party]
+
+
+def drop_tag(parcels, party):
+    del parcels[party][1]["tag"]
+
+
+@pytest.mark.parametrize(
+    ("meddle", "message"),
+    [
+        (
+            meddle_once("reply", "forward", "shop", flip_in("masked")),
+            "'shop': its message for .*round 1.* fails authentication",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.1", flip_in("masked")),
+            r"'telco\.1': its message for .* fails authentication",
+        ),
+        (
+            meddle_once("reply", "forward", "shop", replace("round", 0)),
+            "'shop'.*a replayed, reordered or late message",
+        ),
+        (
+            meddle_once("reply", "forward", "shop", drop),
+            "'shop': its masked message did not arrive",
+        ),
+        (
+            meddle_once("reply", "forward", "shop", drop_tag),
+            "'shop': it did not send a masked array",
+        ),
+        (
+            meddle_once("request", "forward", "telco.0", flip_in("ids", 0)),
+            r"'telco\.0'.*'bank'.*do not open",
+        ),
+        (
+            meddle_once("request", "forward", "shop", replace("round_id", 0)),
+            "'shop'.*'bank'.*do not open",
+        ),
+        (
+            meddle_once("reply", "select", "bank", flip_in("labels")),
+            "'bank': the labels that 'server' received .* fails authentication",
+        ),
+        (
+            meddle_once("request", "backward", "shop", flip_in("gradient")),
+            "'shop'.*'server': the gradient of the secure layer .* fails auth",
+        ),
+        (
+            meddle_once("request", "update", "telco.0", flip_in("gradient")),
+            r"'telco\.0'.*'server': the gradient of the cluster .* fails auth",
+        ),
+        (
+            meddle_once("reply", "offer_keys", "shop", flip_in(), skip=0),
+            "'bank'.*'shop'|'shop'.*'bank'",
+        ),
+        (
+            meddle_once("reply", "offer_keys", "shop", drop),
+            "'shop': it did not send 64 bytes to each of the others",
+        ),
+        (
+            meddle_once("reply", "agree_keys", "shop", flip_in(), skip=0),
+            "'bank'.*'shop': it and 'bank' do not hold the same key",
+        ),
+        (
+            meddle_once("request", "confirm_keys", "shop", flip_in("parcels")),
+            "'shop'.*'bank': it and 'shop' do not hold the same key in key epoch 1",
+        ),
+    ],
+)
+def test_meddling_is_named(cancer, meddle, message):
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 2},
+        max_epochs=2,
+        transport=Watched(meddle),
+        **SMALL,
+    )
+    with pytest.raises(PartyError, match=message):
+        vfl.fit(*cancer)
+    assert not vfl.__sklearn_is_fitted__()
+
+
+def test_replayed_round_is_named(cancer):
+    kept = {}
+
+    def replay(way, parcels):
+        if way == "reply" and parcels.get("shop", [""])[0] == "forward":
+            if kept:
+                parcels["shop"][1] = kept["message"]
+            kept["message"] = copy.deepcopy(parcels["shop"][1])
+
+    vfl = VFedSecClassifier(parties=PARTIES, transport=Watched(replay), **SMALL)
+    with pytest.raises(SecureAggregationError, match=r"'shop'.*replayed"):
+        vfl.fit(*cancer)
+
+
+def test_meddling_with_a_prediction_is_named(cancer):
+    X, y = cancer
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
+    meddle = meddle_once("reply", "forward", "telco", flip_in("masked"))
+    vfl.set_params(transport=Watched(meddle))
+    with pytest.raises(SecureAggregationError, match=r"'telco'.*fails authentication"):
+        vfl.predict(X)
+    vfl.set_params(transport="local").predict(X)
+
+
+def test_contribution_over_the_bound_is_named(cancer):
+    vfl = VFedSecClassifier(parties=PARTIES, bound=0.5, random_state=0)
+    with pytest.raises(PartyError) as info:
+        vfl.fit(*cancer)
+    assert "its contribution to the secure layer: the largest magnitude is" in str(
+        info.value
+    )
+    assert "over the declared bound of 0.5; declare a larger bound" in str(info.value)
+    assert info.value.party in PARTIES
+    vfl.set_params(bound=50, max_epochs=1).fit(*cancer)
+    with pytest.raises(ValueError, match=r"'bank': its contribution .* bound of 50"):
+        vfl.predict(np.where(np.arange(30) < 10, 1e5, 0.0)[None] * cancer[0])
+
+
+def test_divergence_is_named(cancer):
+    vfl = VFedSecClassifier(
+        parties=PARTIES, optimizer=torch.optim.SGD, lr=1e30, random_state=0
+    )
+    with pytest.raises(PartyError, match=r"lower the learning rate|larger bound"):
+        vfl.fit(*cancer)
+
+
+def test_bound_that_leaves_no_bits_is_refused(cancer):
+    with pytest.raises(ValueError, match="use bits=64"):
+        VFedSecClassifier(parties=PARTIES, bound=1e9).fit(*cancer)
+
+
+# --- keys ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rotate_every", [1, 4, 5, 100])
+def test_keys_are_renewed(cancer, rotate_every):
+    X, y = cancer
+    wire = Watched()
+    vfl = VFedSecClassifier(
+        parties=PARTIES,
+        max_epochs=2,
+        early_stopping=True,
+        rotate_every=rotate_every,
+        transport=wire,
+        **SMALL,
+    )
+    runs = [(vfl.fit, (X, y), 2 * (4 + 1)), (vfl.predict, (X,), 5)]
+    public = []
+    for run, arguments, n_rounds in runs:
+        wire.seen.clear()
+        run(*arguments)
+        epochs = [
+            answers["shop"][1]["epoch"]
+            for asked, _, answers in wire.seen
+            if asked == "forward"
+        ]
+        assert epochs == [i // rotate_every for i in range(n_rounds)]
+        offers = [answers for asked, _, answers in wire.seen if asked == "offer_keys"]
+        assert len(offers) == epochs[-1] + 1
+        public += [
+            key.tobytes()[32:]
+            for answers in offers
+            for _, keys in answers.values()
+            for key in keys
+        ]
+    assert len(set(public)) == len(public)
+
+
+def test_lasting_identities_and_pinned_fingerprints(cancer):
+    X, y = cancer
+    shop = KeyRing("shop")
+    bank = KeyRing("bank", pinned={"shop": shop.fingerprint})
+    vfl = VFedSecClassifier(
+        parties=PARTIES, key_rings={"bank": bank, "shop": shop}, max_epochs=1, **SMALL
+    ).fit(X, y)
+    assert vfl.fingerprints_["shop"] == shop.fingerprint
+    assert set(vfl.fingerprints_) == {"bank", "telco", "shop", "server"}
+    first = vfl.fingerprints_
+    second = clone(vfl).fit(X, y).fingerprints_
+    assert {name for name in first if first[name] == second[name]} == {"bank", "shop"}
+    vfl.set_params(key_rings={"bank": bank})
+    with pytest.raises(PartyError, match=r"'bank'.*'shop'.*has pinned"):
+        vfl.fit(X, y)
+    for rings in ({"nobody": bank}, {"telco": bank}, {"telco": "0" * 64}):
+        with pytest.raises(ValueError, match="key_rings"):
+            vfl.set_params(key_rings=rings).fit(X, y)
+
+
+def test_identities_met_in_fit_are_expected_in_predictions(cancer):
+    X, y = cancer
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
+    impostor = KeyRing("shop")
+    vfl._parties["shop"]._ring = impostor
+    with pytest.raises(PartyError, match=r"'shop': its identity .* has pinned"):
+        vfl.predict(X)
+
+
+def test_results_come_from_the_seed_and_keys_do_not(cancer, rng_guard):
+    X, y = cancer
+    one, other = (
+        VFedSecClassifier(
+            parties=PARTIES, max_epochs=2, record_server_view=True, **SMALL
+        ).fit(X, y)
+        for _ in range(2)
+    )
+    assert same_states(one, other)
+    assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    for a, b in zip(one.server_view_, other.server_view_, strict=True):
+        assert a[:3] == b[:3]
+        assert not np.array_equal(a.array, b.array)
+
+
+# --- as a model ---------------------------------------------------------------------
+
+
+def test_processes_give_the_same_bits(cancer):
+    X, y = cancer
+    local, apart = (
+        VFedSecClassifier(
+            parties=as_they_are(2),
+            clients={"party1": 2},
+            max_epochs=2,
+            early_stopping=True,
+            transport=way,
+            **SMALL,
+        ).fit(X, y)
+        for way in ("local", "process")
+    )
+    assert same_states(local, apart)
+    assert local.communication_.messages == apart.communication_.messages
+    assert_array_equal(local.predict_proba(X[:50]), apart.predict_proba(X[:50]))
+
+
+def test_processes_tell_what_went_wrong(cancer):
+    vfl = VFedSecClassifier(parties=2, bound=0.5, transport="process", random_state=0)
+    with pytest.raises(PartyError, match=r"over the declared bound of 0\.5"):
+        vfl.fit(*cancer)
+
+
+def test_score_is_that_of_split_learning(cancer):
+    X, y = cancer
+    train, test = np.arange(569) % 3 != 0, np.arange(569) % 3 == 0
+    settings = {"parties": 4, "max_epochs": 15, "lr": 5e-3}
+    pairs = [
+        [
+            model(**settings, random_state=seed)
+            .fit(X[train], y[train])
+            .score(X[test], y[test])
+            for model in (
+                partial(VFedSecClassifier, clients={"party2": 2}),
+                partial(SplitNNClassifier, aggregation="sum"),
+            )
+        ]
+        for seed in range(3)
+    ]
+    secure, split = np.mean(pairs, axis=0)
+    assert secure > 0.95
+    assert abs(secure - split) < 0.015
+
+
+def test_several_tasks():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    iris = VFedSecClassifier(batch_size=16, random_state=0).fit(X, names)
+    assert iris.score(X, names) > 0.95
+    assert_allclose(iris.predict_proba(X).sum(axis=1), 1)
+    X, y = load_diabetes(return_X_y=True)
+    diabetes = VFedSecRegressor(
+        parties=3, clients={"party1": 2}, max_epochs=30, random_state=0
+    ).fit(X, y)
+    assert diabetes.score(X, y) > 0.5
+    assert diabetes.predict(X).mean() == pytest.approx(y.mean(), rel=0.05)
+    assert diabetes.transform(X).shape == (len(X), 32)
+    assert diabetes.transform(X).dtype == np.float32
+
+
+def test_the_papers_linear_local_modules(cancer):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=PARTIES, bottom=(), top=(), cut_width=64, random_state=0
+    ).fit(X, y)
+    assert vfl.score(X, y) > 0.97
+    shapes = {name: tuple(value.shape) for name, value in states(vfl).items()}
+    assert shapes == {
+        ("bank", "0.weight"): (64, 10),
+        ("bank", "0.bias"): (64,),
+        ("telco", "0.weight"): (64, 10),
+        ("shop", "0.weight"): (64, 10),
+        ("server", "1.0.weight"): (2, 64),
+        ("server", "1.0.bias"): (2,),
+    }
+
+
+def test_active_party_may_hold_no_column(cancer):
+    X, y = cancer
+    parties = {"bank": [], "lab": range(30)}
+    vfl = VFedSecClassifier(parties=parties, max_epochs=20, random_state=0).fit(X, y)
+    assert vfl.score(X, y) > 0.95
+    assert (states(vfl)["bank", "bias"] != 0).all()
+
+
+def test_early_stopping_goes_back_to_the_best_models(cancer):
+    X, y = cancer
+    settings = SMALL | {"lr": 0.05, "parties": PARTIES, "n_iter_no_change": 3}
+    vfl = VFedSecClassifier(early_stopping=True, max_epochs=60, **settings).fit(X, y)
+    curve = vfl.validation_loss_curve_
+    best = int(np.argmin(curve))
+    assert vfl.n_iter_ == len(curve) == best + 1 + 3 < 60
+    short = VFedSecClassifier(early_stopping=True, max_epochs=best + 1, **settings)
+    short.fit(X, y)
+    assert_array_equal(short.predict_proba(X), vfl.predict_proba(X))
+
+
+def test_weights_of_rows_and_classes(cancer):
+    X, y = cancer
+    settings = {"max_epochs": 5, "batch_size": 600, "random_state": 0}
+    plain = VFedSecClassifier(**settings).fit(X, y).predict_proba(X)
+    ones = VFedSecClassifier(**settings).fit(X, y, np.full(len(y), 3.0))
+    assert_allclose(ones.predict_proba(X), plain, atol=1e-4)
+    heavy = VFedSecClassifier(class_weight={0: 9, 1: 1}, **settings).fit(X, y)
+    rows = VFedSecClassifier(**settings).fit(X, y, np.where(y == 0, 9.0, 1.0))
+    assert_array_equal(heavy.predict_proba(X), rows.predict_proba(X))
+    assert heavy.predict_proba(X)[:, 0].mean() > plain[:, 0].mean() + 0.05
+
+
+def test_batch_without_weight_changes_nothing(cancer):
+    X, y = cancer
+    weights = (np.arange(len(y)) < 20).astype(float)
+    vfl = VFedSecClassifier(parties=PARTIES, batch_size=8, max_epochs=1, **SMALL)
+    assert np.isfinite(vfl.fit(X, y, weights).predict_proba(X)).all()
+
+
+def test_grid_search(cancer):
+    X, y = cancer
+    grid = {"cut_width": [2, 8], "clients": [None, {"telco": 2}]}
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=2, random_state=0)
+    search = GridSearchCV(vfl, grid, cv=2).fit(X, y)
+    assert search.best_score_ > 0.6
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_what_security_costs_in_bytes(cancer):
+    X, y = cancer
+    counts = {}
+    for masked in (True, False):
+        vfl = VFedSecClassifier(
+            parties=as_they_are(),
+            clients={"telco": 2, "shop": 2},
+            bottom=(),
+            top=(),
+            cut_width=64,
+            batch_size=256,
+            max_epochs=2,
+            masked=masked,
+            random_state=0,
+        ).fit(X, y)
+        with record_communication() as log:
+            vfl.predict(X)
+        counts[masked] = vfl.communication_.n_bytes, log.n_bytes
+        keys = [m for m in vfl.communication_.messages if "keys" in m.operation]
+        assert bool(keys) is masked
+    fit, predict = np.divide(counts[True], counts[False])
+    assert 1 < fit < 1.25
+    assert 1 < predict < 1.4
+
+
+CHECKED = {"bottom": (8,), "top": (8,), "cut_width": 4, "lr": 0.05, "batch_size": 32}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        VFedSecClassifier(max_epochs=15, bits=64, **CHECKED),
+        VFedSecRegressor(max_epochs=15, bits=64, rotate_every=100, **CHECKED),
+    ],
+    ids=["classifier", "regressor"],
+)
+def test_scikit_learn_checks(estimator):
+    found = check_estimator(estimator, on_fail=None)
+    failed = [each["check_name"] for each in found if each["status"] == "failed"]
+    # A weight is not a repetition: batches are drawn from the rows, and passive
+    # parties standardise their columns without the weights.
+    assert failed == ["check_sample_weight_equivalence_on_dense_data"]
