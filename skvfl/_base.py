@@ -109,7 +109,10 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _encode_target(self, y):
         """Target as float64."""
         self.__dict__.pop("classes_", None)
-        return validate_data(self, y=y, y_numeric=True).astype(np.float64)
+        y = validate_data(self, y=y, y_numeric=True)
+        if not len(y):
+            raise ValueError("y holds no target")
+        return y.astype(np.float64)
 
     def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
         """Weights of rows, those of their classes included, or None."""
