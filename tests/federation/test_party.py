@@ -146,7 +146,8 @@ def test_only_the_kind_of_an_error_crosses(bank, kind, expected, named):
 def test_column_error_crosses_in_full(bank):
     with pytest.raises(PartyValueError) as info:
         bank.perform("fail", {"kind": "column"})
-    assert str(info.value) == f"party 'bank': cannot use 3.5 {CANARY}"
+    expected = f"party 'bank': among its own columns, cannot use 3.5 {CANARY}"
+    assert str(info.value) == expected
 
 
 def test_wrong_arguments_are_the_partys_error(bank):
