@@ -142,7 +142,7 @@ class _Protocol:
         session.begin_round()
         messages = session.call(
             "forward",
-            each=self._broadcast(chosen["ids"], round_id),
+            each=self._broadcast(chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
             training=training,
@@ -158,10 +158,10 @@ class _Protocol:
     def _broadcast(self, ids, round_id):
         """All sealed ids to every passive client."""
         passive = self._agreement.passive
-        if len(ids) != len(passive):
+        if not isinstance(ids, np.ndarray) or len(ids) != len(passive):
             raise PartyError(
                 self._agreement.active,
-                f"it selected rows for {len(ids)} clients of {len(passive)}",
+                f"it did not send row ids for each of the {len(passive)} clients",
             )
         if self._view is not None:
             self._view.extend(

@@ -657,6 +657,18 @@ def drop_tag(parcels, party):
             "'bank': the labels that 'server' received .* fails authentication",
         ),
         (
+            meddle_once("reply", "select", "bank", replace("tag of labels", None)),
+            "'bank': the labels that 'server' received .* fails authentication",
+        ),
+        (
+            meddle_once("reply", "select", "bank", replace("labels", np.zeros(3))),
+            "'bank': its labels are not an array for the 128 rows",
+        ),
+        (
+            meddle_once("reply", "select", "bank", replace("ids", np.zeros((2, 9)))),
+            "'bank': it did not send row ids for each of the 3 clients",
+        ),
+        (
             meddle_once("request", "backward", "shop", flip_in("gradient")),
             "'shop'.*'server': the gradient of the secure layer .* fails auth",
         ),
@@ -947,6 +959,18 @@ def test_batch_without_weight_changes_nothing(cancer):
     assert np.isfinite(vfl.fit(X, y, weights).predict_proba(X)).all()
 
 
+def test_frames_of_single_precision(cancer):
+    X, y = cancer
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X[:, :4].astype(np.float32), columns=list("abcd"))
+    vfl = VFedSecClassifier(
+        parties=as_they_are(2), clients={"party1": 2}, max_epochs=1, **SMALL
+    ).fit(table, y)
+    out = vfl.set_output(transform="pandas").transform(table[list("dcba")])
+    assert list(out.columns) == [f"vfedsecclassifier{i}" for i in range(4)]
+    assert_array_equal(out, vfl.set_output(transform="default").transform(table))
+
+
 def test_grid_search(cancer):
     X, y = cancer
     grid = {"cut_width": [2, 8], "clients": [None, {"telco": 2}]}
@@ -954,6 +978,46 @@ def test_grid_search(cancer):
     search = GridSearchCV(vfl, grid, cv=2).fit(X, y)
     assert search.best_score_ > 0.6
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_predictions_at_the_same_time(cancer):
+    """Each run has keys of its own, though identities and models are shared."""
+    X, y = cancer
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
+    expected = vfl.predict_proba(X)
+    beside = copy.copy(vfl)
+    answers = []
+
+    def meanwhile(way, parcels):
+        if way == "reply" and parcels.get("shop", [""])[0] == "forward":
+            answers.append(beside.predict_proba(X))
+
+    vfl.set_params(transport=Watched(meanwhile))
+    answers.append(vfl.predict_proba(X))
+    assert len(answers) == 5 + 1
+    for answer in answers:
+        assert_array_equal(answer, expected)
+
+
+def normalised(n_inputs, n_outputs):
+    return nn.Sequential(nn.BatchNorm1d(n_inputs), nn.Linear(n_inputs, n_outputs))
+
+
+def test_own_modules_are_trained_in_training_mode_only(cancer, rng_guard):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=PARTIES,
+        bottom=normalised,
+        top=normalised,
+        early_stopping=True,
+        max_epochs=2,
+        random_state=0,
+    ).fit(X, y)
+    vfl.predict(X)
+    counts = {k: v.item() for k, v in states(vfl).items() if "tracked" in k[1]}
+    assert len(counts) == 4
+    best = int(np.argmin(vfl.validation_loss_curve_)) + 1
+    assert set(counts.values()) == {best * 4}
 
 
 def test_what_security_costs_in_bytes(cancer):

@@ -18,7 +18,6 @@ from torch import nn
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
-from skvfl.nn._split import tensor
 from skvfl.privacy import (
     MASK_FORWARD,
     MASK_GRADIENT,
@@ -121,6 +120,8 @@ class Agreement(NamedTuple):
             return
         key = ring.key(sender, what, sender=sender)
         try:
+            if not isinstance(tag, np.ndarray) or tag.nbytes != 16:
+                raise InvalidTag
             _check_tag(key, _nonce(round_id, 0), _terms(what, array), array, tag)
         except InvalidTag:
             raise SecureAggregationError(
@@ -260,7 +261,7 @@ class SecureClient(Party):
             self._bottom = _Bias(self._agreement.width)
         else:
             block = self._held["block"]
-            self._held["inputs"] = tensor(run(self._transformer.fit_transform, block))
+            self._held["inputs"] = _tensor(run(self._transformer.fit_transform, block))
             n_inputs = self._held["inputs"].shape[1]
             self._bottom = self._build_bottom(n_inputs, self._generator)
             if self.name != self._agreement.active:
@@ -372,7 +373,7 @@ class SecureClient(Party):
             self._held["inputs"] = (
                 torch.empty(len(self._held["ids"]), 0)
                 if self._transformer is None
-                else tensor(run(self._transformer.transform, self._held["block"]))
+                else _tensor(run(self._transformer.transform, self._held["block"]))
             )
         return self._held["inputs"]
 
@@ -616,11 +617,12 @@ class SecureServer:
         if what not in chosen:
             return None
         active, array = self.agreement.active, chosen[what]
-        if len(array) != n_rows:
+        if not isinstance(array, np.ndarray) or len(array) != n_rows:
             raise SecureAggregationError(
-                active, f"it sent {len(array)} {what} for {n_rows} rows"
+                active,
+                f"its {what} are not an array for the {n_rows} rows of the batch",
             )
-        tag = chosen[f"tag of {what}"]
+        tag = chosen.get(f"tag of {what}")
         self.agreement.verify(self._ring, active, what, array, tag, round_id)
         return array
 
@@ -699,6 +701,11 @@ def _drop_last_bias(network):
     """
     if isinstance(network, nn.Sequential):
         network[-1].register_parameter("bias", None)
+
+
+def _tensor(array):
+    """Single-precision tensor of its own."""
+    return torch.tensor(np.asarray(array, dtype=np.float32))
 
 
 def _spread(cut, positions, shape):
