@@ -27,6 +27,8 @@ __version__ = "0.1.0.dev0"
 _LAZY = {
     "SplitNNClassifier": "skvfl._splitnn",
     "SplitNNRegressor": "skvfl._splitnn",
+    "VFedSecClassifier": "skvfl._vfedsec",
+    "VFedSecRegressor": "skvfl._vfedsec",
 }
 
 __all__ = [
@@ -44,6 +46,8 @@ __all__ = [
     "RoundRobin",
     "SplitNNClassifier",
     "SplitNNRegressor",
+    "VFedSecClassifier",
+    "VFedSecRegressor",
     "VerticalPartitioner",
     "compare",
     "record_communication",

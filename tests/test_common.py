@@ -26,6 +26,8 @@ from skvfl import (
     SplitNNClassifier,
     SplitNNRegressor,
     VerticalPartitioner,
+    VFedSecClassifier,
+    VFedSecRegressor,
 )
 from skvfl._base import VFLEstimator
 
@@ -34,6 +36,10 @@ ESTIMATORS = [
     SplitNNClassifier(**TRAINING),
     SplitNNClassifier(aggregation="sum", early_stopping=True, **TRAINING),
     SplitNNRegressor(**TRAINING),
+    VFedSecClassifier(bits=64, **TRAINING),
+    VFedSecClassifier(bits=64, masked=False, early_stopping=True, **TRAINING),
+    VFedSecRegressor(bits=64, masked=False, **TRAINING),
+    VFedSecRegressor(bits=64, bottom=(), cut_width=8, **TRAINING),
     SplitNNRegressor(aggregation="max", bottom=(), cut_width=8, **TRAINING),
     GaussianProjection(),
     GaussianProjection(kind="conditioned"),
@@ -88,6 +94,8 @@ UNWEIGHTED_PARTIES = {
 EXPECTED_FAILURES = {
     SplitNNClassifier: UNWEIGHTED_PARTIES,
     SplitNNRegressor: UNWEIGHTED_PARTIES,
+    VFedSecClassifier: UNWEIGHTED_PARTIES,
+    VFedSecRegressor: UNWEIGHTED_PARTIES,
     RandomProjectionVFL: {
         "check_sample_weight_equivalence_on_dense_data": (
             "a passive party standardises its columns without the weights, which only "

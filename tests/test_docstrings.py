@@ -20,7 +20,11 @@ from skvfl import (
     PartyPreprocessor,
     RandomProjectionVFL,
     RoundRobin,
+    SplitNNClassifier,
+    SplitNNRegressor,
     VerticalPartitioner,
+    VFedSecClassifier,
+    VFedSecRegressor,
 )
 
 IGNORED = {
@@ -41,6 +45,10 @@ CONFIGURATIONS = [
     VerticalPartitioner(parties={"all": slice(None)}),
     RandomProjectionVFL(LogisticRegression()),
     RandomProjectionVFL(Ridge()),
+    SplitNNClassifier(max_epochs=1),
+    SplitNNRegressor(max_epochs=1),
+    VFedSecClassifier(max_epochs=1, record_server_view=True),
+    VFedSecRegressor(max_epochs=1, record_server_view=True),
     Contiguous(),
     CorrelationSplit(),
     ImageTiles(shape=(2, 3)),

@@ -354,8 +354,8 @@ def write_page(lines):
     """Write the page of the user guide."""
     (machine,) = (line for line in lines if line["what"] == "machine")
     context = (
-        f"torch {machine['torch']}, scikit-learn {machine['scikit-learn']}, Python "
-        f"{machine['python']},\none thread of a shared {machine['processor']} machine"
+        f"torch {machine['torch']},\nscikit-learn {machine['scikit-learn']}, Python "
+        f"{machine['python']}, one thread of a shared {machine['processor']} machine"
     )
     tables = {
         "bars": listing("Bars", ["What", "Bar", "Seen", "Met"], bars(lines)),
@@ -437,7 +437,7 @@ def bars(lines):
                 f"SplitNN epoch ÷ joint, batch {line['batch_size']:,}, "
                 f"{line['network']}",
                 f"≤ {line['bar']}",
-                number(line["ratio"]),
+                number(line["ratio"], digits=3),
                 "yes" if line["ratio"] <= line["bar"] else "**no**",
             ]
         else:
@@ -518,8 +518,8 @@ What was asked for, and what was seen
 {bars}
 
 "Within the noise" says that the mean lies within two standard errors of the bar, so
-that these seeds alone do not settle it. Five seeds were asked for; ten were run,
-because the standard error of five is about as large as the bar.
+that these seeds alone do not settle it. Five seeds were asked for; ten were run, so
+that the standard error is well below the bar.
 
 Speed
 -----

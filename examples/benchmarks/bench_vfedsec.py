@@ -1180,8 +1180,8 @@ REASONS = {
     "overhead / total CPU": "a round of the paper's linear local modules is so short "
     "(see the milliseconds below) that a handful of small cryptographic calls per "
     "message weigh as much as the training itself.",
-    "vFedSec epoch / unmasked": "for the same reason; the masks cost a fixed time per "
-    "round, and the ratio falls as the network grows.",
+    "vFedSec epoch / unmasked": "for the same reason; what masks cost depends little "
+    "on the network, so that the ratio falls as it grows.",
     "CKKS / masked path, end to end": "five clients' masked messages with their tags, "
     "and their sum, are held against one client under CKKS; like for like, with five "
     "clients on both sides, see the table further down.",

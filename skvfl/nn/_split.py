@@ -14,6 +14,7 @@ import torch
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
 
+TINY = torch.finfo(torch.float32).tiny
 AGGREGATIONS = {
     "concat": lambda cuts: torch.cat(cuts, dim=1),
     "sum": sum,
@@ -241,7 +242,7 @@ class TopParty(BottomParty):
         if self._held["weights"] is None:
             return losses.mean()
         weights = self._held["weights"][rows]
-        return (losses * weights).sum() / weights.sum()
+        return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
     def _models(self):
         return {**super()._models(), "_top": self._top}
@@ -262,5 +263,6 @@ def public_order(seed, n_rows):
 
 
 def tensor(array):
-    """Single-precision tensor; of the array's own memory where it is one already."""
-    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+    """Single-precision tensor; of the array's own memory where it may be written."""
+    array = np.asarray(array, dtype=np.float32)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
