@@ -734,8 +734,9 @@ columns, and a mixture of columns has none.
 
 .. note::
 
-   **SplitNN** has no column among our numbers yet: the library does not have it. Its
-   accuracy belongs here once it does; until then only its traffic is estimated, below.
+   **SplitNN** has no column among our numbers: this run is older than the library's
+   SplitNN, whose scores under other settings are in :ref:`split_benchmarks`. Here only
+   its traffic is estimated, below.
 
 Training time (the paper's Table 4)
 -----------------------------------

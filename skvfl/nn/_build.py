@@ -146,6 +146,8 @@ class FusedAdam:
             )
             if each[0].grad is not None
         ]
+        if not moved:
+            return
         parameters, averages, squares, steps = map(list, zip(*moved, strict=True))
         with torch.no_grad():
             adam(

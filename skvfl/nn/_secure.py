@@ -332,11 +332,10 @@ class SecureClient(Party):
         """
         rows, positions = self._find(self._read(ids, n_rows, round_id))
         cut = None
-        if positions.size:
-            if self._bottom.training != training:
-                self._bottom.train(training)
-            with torch.set_grad_enabled(training):
-                cut = self._bottom(self._inputs()[rows])
+        if positions.size and training:
+            cut = self._bottom.train()(self._inputs()[rows])
+        elif positions.size:
+            cut = infer(self._bottom, self._inputs()[rows])
         if training:
             self._held["cut"], self._held["positions"] = cut, positions
         values = _spread(cut, positions, (n_rows, self._agreement.width))
@@ -652,14 +651,13 @@ class SecureServer:
     def evaluate(self, total, labels, weights):
         """Sum of the losses of rows, and of their weights."""
         with torch.inference_mode():
-            outputs = self._top.eval()(torch.from_numpy(total))
+            outputs = infer(self._top, torch.from_numpy(total)).float()
             loss, size = self._losses(outputs, labels, weights)
             return loss.item(), float(size)
 
     def predict(self, total):
         """Outputs of the global module."""
-        with torch.inference_mode():
-            return self._top.eval()(torch.from_numpy(total)).numpy()
+        return infer(self._top, torch.from_numpy(total)).numpy()
 
     def remember(self):
         """Keep a copy of the global module as it is."""
