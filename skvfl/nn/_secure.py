@@ -18,6 +18,7 @@ from torch import nn
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
+from skvfl.nn._split import TINY, infer
 from skvfl.privacy import (
     MASK_FORWARD,
     MASK_GRADIENT,
@@ -36,7 +37,6 @@ UPDATE = "gradient of the cluster"
 _COLUMNS = "prepared columns"
 _GRADIENT_RANGE = 64
 _NOT_HELD = -1
-_TINY = torch.finfo(torch.float32).tiny
 
 
 class Agreement(NamedTuple):
@@ -674,7 +674,7 @@ class SecureServer:
         if weights is None:
             return losses.sum(), len(losses)
         weights = torch.from_numpy(weights)
-        return (losses * weights).sum(), weights.sum().clamp_min(_TINY)
+        return (losses * weights).sum(), weights.sum().clamp_min(TINY)
 
 
 def _terms(what, array):
