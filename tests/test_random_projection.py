@@ -94,18 +94,24 @@ def test_float32_on_the_wire_changes_nothing_that_matters(cancer):
 
 def test_one_round_one_message_per_party_and_one_for_the_labels(cancer):
     X, y = cancer
-    log = RandomProjectionVFL(LogisticRegression(), parties=5).fit(X, y).communication_
+    log = (
+        RandomProjectionVFL(LogisticRegression(), parties=5, random_state=0)
+        .fit(X, y)
+        .communication_
+    )
     assert log.n_rounds == 1
     assert log.n_messages == 5 + 1
     payload = len(X) * (X.shape[1] * 4 + 8)
     assert payload < log.n_bytes < payload + 12 * 150
-    longer = RandomProjectionVFL(MLPClassifier((4,), max_iter=30, tol=1), parties=5)
+    longer = RandomProjectionVFL(
+        MLPClassifier((4,), max_iter=30, tol=1), parties=5, random_state=0
+    )
     assert longer.fit(X, y).communication_.n_bytes == log.n_bytes
 
 
 def test_prediction_is_two_rounds_and_stays_with_the_label_owner(cancer):
     X, y = cancer
-    vfl = RandomProjectionVFL(LogisticRegression(), parties=3).fit(X, y)
+    vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0).fit(X, y)
     before = list(vfl.communication_.messages)
     with record_communication() as log:
         vfl.predict(X[:7])
@@ -155,7 +161,9 @@ def test_active_party_by_name_or_position(cancer):
     X, y = cancer
     parties = {"a": range(15), "b": range(15, 30)}
     for active in ("b", 1, -1):
-        vfl = RandomProjectionVFL(LogisticRegression(), parties=parties, active=active)
+        vfl = RandomProjectionVFL(
+            LogisticRegression(), parties=parties, active=active, random_state=0
+        )
         log = vfl.fit(X, y).communication_
         assert log.by_party()["b"]["messages_sent"] == 2
     with pytest.raises(ValueError, match=r"active='c' .*\['a', 'b'\]"):
