@@ -3,6 +3,7 @@ from itertools import chain
 from math import isnan
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,7 +60,7 @@ def frame(cancer, rap):
 def agg():
     with mpl.rc_context({"backend": "Agg"}):
         yield
-        mpl.pyplot.close("all")
+        plt.close("all")
 
 
 class Witness(RegressorMixin, BaseEstimator):
@@ -423,7 +424,7 @@ def test_display_draws_without_any_known_cost(frame):
 
 
 def test_display_draws_where_it_is_told(frame):
-    _, ax = mpl.pyplot.subplots()
+    _, ax = plt.subplots()
     assert ComparisonDisplay(frame).plot(ax=ax).ax_ is ax
     assert ax.get_xlabel() == "bytes sent by one fit"
 
@@ -435,7 +436,7 @@ def test_display_refuses_an_unknown_cost(frame):
 
 def test_display_from_estimators_is_compare_and_plot(cancer, rap):
     options = {"parties": PARTIES, "baseline": MODEL, "random_state": 0, "cv": 2}
-    _, ax = mpl.pyplot.subplots()
+    _, ax = plt.subplots()
     display = ComparisonDisplay.from_estimators(
         {"RAP": rap}, *cancer, x="rounds", ax=ax, **options
     )
