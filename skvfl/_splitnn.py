@@ -317,8 +317,9 @@ class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
 
     References
     ----------
-    .. [1] P. Martinez Irigoyen et al., "APC-VFL", equation 10: the number of messages
-       is 2 · epochs · batches · passive parties.
+    .. [1] J. Irureta, J. Imaz, A. Lojo, M. González, I. Perona, "Towards Active
+       Participant-Centric Vertical Federated Learning: Some Representations May Be All
+       You Need", equation 10: 2 · epochs · batches · passive parties.
 
     Examples
     --------
@@ -520,8 +521,9 @@ class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
 
     References
     ----------
-    .. [1] P. Martinez Irigoyen et al., "APC-VFL", equation 10: the number of messages
-       is 2 · epochs · batches · passive parties.
+    .. [1] J. Irureta, J. Imaz, A. Lojo, M. González, I. Perona, "Towards Active
+       Participant-Centric Vertical Federated Learning: Some Representations May Be All
+       You Need", equation 10: 2 · epochs · batches · passive parties.
 
     Examples
     --------

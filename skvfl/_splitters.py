@@ -88,8 +88,7 @@ class RoundRobin(_ColumnSplitter):
     References
     ----------
     .. [1] Q. Zhang et al., "RAP: Random Projection is What You Need for Vertical
-       Federated Learning", section 4: "we first permute the feature dimensions and
-       then assign them to the clients via round-robin".
+       Federated Learning", section 4.1: columns in random order, dealt in turn.
 
     Examples
     --------
