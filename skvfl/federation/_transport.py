@@ -90,10 +90,10 @@ class Session(ABC):
         names = [name for name in self.names if name in asked]
         if len(names) < len(asked):
             raise ValueError(f"no such party: {sorted(asked.difference(names))}")
-        requests = {
-            name: [operation, {**arguments, **(each or {}).get(name, {})}]
-            for name in names
-        }
+        requests = dict.fromkeys(names, [operation, arguments])
+        for name, own in (each or {}).items():
+            if name in requests:
+                requests[name] = [operation, {**arguments, **own}]
         try:
             exchanged = self._exchange(requests)
         except BaseException:
@@ -207,9 +207,12 @@ class _LocalSession(Session):
         self, requests: Mapping[str, Any]
     ) -> dict[str, tuple[Any, Measure, Measure]]:
         exchanged = {}
+        last, sent = None, (0, True)
         for name, request in requests.items():
             copy = name != self.centre
-            (operation, arguments), sent = _wire.deliver(request, copy=copy)
+            if request is not last or sent[1]:
+                (operation, arguments), sent = _wire.deliver(request, copy=copy)
+                last = request
             party = self._present[name]
             reply, received = answer(party, operation, arguments, copy=copy)
             exchanged[name] = (reply[1], sent, received)

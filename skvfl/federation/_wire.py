@@ -105,6 +105,13 @@ def deliver(payload: Any, *, copy: bool = True) -> tuple[Any, tuple[int, bool]]:
 
     def walk(node: Any) -> Any:
         nonlocal size, has_array
+        kind = type(node)
+        if kind is str or kind is bool or node is None:
+            size += _text_length(node)
+            return node
+        if kind is int:
+            size += len(str(node))
+            return node
         if isinstance(node, np.ndarray):
             array = _own(node, copy)
             size += _describe_length(array.dtype, array.shape) + array.nbytes
@@ -112,28 +119,21 @@ def deliver(payload: Any, *, copy: bool = True) -> tuple[Any, tuple[int, bool]]:
             return array
         if isinstance(node, dict):
             size += len('{"dict":[]}') + max(len(node) - 1, 0)
-            size += sum(_text_length(_key(key)) + len("[,]") for key in node)
+            size += sum([_text_length(_key(key)) for key in node])
+            size += len("[,]") * len(node)
             return {str(key): walk(item) for key, item in node.items()}
         if isinstance(node, list | tuple):
             size += len("[]") + max(len(node) - 1, 0)
             return [walk(item) for item in node]
         scalar = _scalar(node)
-        size += _scalar_length(scalar)
+        size += len(json.dumps(scalar))
         return scalar
 
     return walk(payload), (size, has_array)
 
 
-def _scalar_length(scalar: Any) -> int:
-    if isinstance(scalar, str):
-        return _text_length(scalar)
-    if isinstance(scalar, int) and not isinstance(scalar, bool):
-        return len(str(scalar))
-    return len(json.dumps(scalar))
-
-
 @lru_cache(maxsize=4096)
-def _text_length(text: str) -> int:
+def _text_length(text: str | bool | None) -> int:
     return len(json.dumps(text))
 
 
@@ -192,7 +192,8 @@ def _little(dtype: np.dtype) -> np.dtype:
 
 def _own(array: np.ndarray, copy: bool = True) -> np.ndarray:
     """Aligned array in C order; a copy shares no memory with anybody."""
-    return np.array(array, _little(array.dtype), order="C", copy=copy or None)
+    dtype = _DTYPES.get(array.dtype.str) or _little(array.dtype)
+    return np.array(array, dtype, order="C", copy=copy or None)
 
 
 def _raw(array: np.ndarray) -> bytes:

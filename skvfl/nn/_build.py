@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.optim.adam import adam
 
 from skvfl.nn._mlp import perceptron
 
@@ -116,9 +115,9 @@ class FusedAdam:
         self._parameters = parameters
         self._averages = [torch.zeros_like(p) for p in parameters]
         self._squares = [torch.zeros_like(p) for p in parameters]
-        self._steps = [torch.zeros(()) for _ in parameters]
+        self._counts = torch.zeros(len(parameters))
+        self._steps = list(self._counts.unbind())
         self._settings = {
-            "fused": True,
             "amsgrad": False,
             "beta1": 0.9,
             "beta2": 0.999,
@@ -133,32 +132,21 @@ class FusedAdam:
         for parameter in self._parameters:
             parameter.grad = None
 
+    @torch.no_grad()
     def step(self):
         """Move the parameters that have a gradient."""
-        moved = [
-            each
-            for each in zip(
-                self._parameters,
-                self._averages,
-                self._squares,
-                self._steps,
-                strict=True,
-            )
-            if each[0].grad is not None
-        ]
+        gradients = [parameter.grad for parameter in self._parameters]
+        moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not moved:
             return
-        parameters, averages, squares, steps = map(list, zip(*moved, strict=True))
-        with torch.no_grad():
-            adam(
-                parameters,
-                [parameter.grad for parameter in parameters],
-                averages,
-                squares,
-                [],
-                steps,
-                **self._settings,
-            )
+        state = [self._parameters, gradients, self._averages, self._squares]
+        steps = self._steps
+        if len(moved) == len(steps):
+            self._counts += 1
+        else:
+            self._counts[moved] += 1
+            *state, steps = ([each[i] for i in moved] for each in (*state, steps))
+        torch._fused_adam_(*state, [], steps, **self._settings)
 
 
 @contextmanager

@@ -118,7 +118,8 @@ class BottomParty(Party):
         self._held["optimizer"].zero_grad()
 
     def _activate(self, start, stop):
-        return self._bottom(self._held["inputs"][self._held["order"][start:stop]])
+        rows = self._held["order"][start:stop]
+        return self._bottom(self._held["inputs"].index_select(0, rows))
 
     def _rows(self, start, stop):
         if "inputs" not in self._held:
