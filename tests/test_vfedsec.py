@@ -787,12 +787,12 @@ def test_keys_are_renewed(cancer, rotate_every):
         offers = [answers for asked, _, answers in wire.seen if asked == "offer_keys"]
         assert len(offers) == epochs[-1] + 1
         public += [
-            key.tobytes()[32:]
+            {key.tobytes()[32:] for key in keys}
             for answers in offers
             for _, keys in answers.values()
-            for key in keys
         ]
-    assert len(set(public)) == len(public)
+    assert all(len(keys) == 1 for keys in public)
+    assert len(set.union(*public)) == len(public)
 
 
 def test_lasting_identities_and_pinned_fingerprints(cancer):

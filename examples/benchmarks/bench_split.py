@@ -12,6 +12,7 @@ environment variable SKVFL_DATA names.
 """
 
 import argparse
+import gc
 import json
 import platform
 import time
@@ -150,6 +151,7 @@ def seconds_per_epoch(repetitions, epochs, sides):
         for name, run in sides.items():
             spent = []
             for n_epochs in (few, many):
+                gc.collect()
                 start = time.process_time()
                 run(n_epochs)
                 spent.append(time.process_time() - start)

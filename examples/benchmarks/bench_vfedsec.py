@@ -14,6 +14,7 @@ they are missing.
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -71,6 +72,7 @@ def interleave(repetitions, calls=None, **sides):
     for repetition in range(repetitions + 1):
         for name, run in sides.items():
             n_calls = (calls or {}).get(name, 1)
+            gc.collect()
             start = time.process_time()
             for _ in range(n_calls):
                 run()

@@ -40,11 +40,6 @@ class CommunicationLog:
     Estimators create one in ``fit`` and keep it as ``communication_``;
     :func:`record_communication` yields one for predictions.
 
-    Attributes
-    ----------
-    messages : list of Message
-        All messages in the order of the protocol.
-
     See Also
     --------
     record_communication : The log of predictions.
@@ -64,7 +59,8 @@ class CommunicationLog:
     """
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        # Plain tuples: the garbage collector stops visiting them, unlike named ones.
+        self._records: list[tuple[int, str, str, str, int, bool]] = []
         self._round = 0
 
     def begin_round(self) -> None:
@@ -89,8 +85,8 @@ class CommunicationLog:
         """
         if self._round == 0:
             self._round = 1
-        self.messages.append(
-            Message(
+        self._records.append(
+            (
                 self._round,
                 sender,
                 receiver,
@@ -99,6 +95,11 @@ class CommunicationLog:
                 has_array and sender != receiver,
             )
         )
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages in the order of the protocol."""
+        return [Message._make(record) for record in self._records]
 
     def _crossing(self) -> Iterator[Message]:
         return (m for m in self.messages if m.sender != m.receiver)

@@ -90,7 +90,8 @@ class Session(ABC):
         names = [name for name in self.names if name in asked]
         if len(names) < len(asked):
             raise ValueError(f"no such party: {sorted(asked.difference(names))}")
-        requests = dict.fromkeys(names, [operation, arguments])
+        to_all = [operation, arguments]
+        requests = dict.fromkeys(names, to_all)
         for name, own in (each or {}).items():
             if name in requests:
                 requests[name] = [operation, {**arguments, **own}]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 import hmac
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from cryptography.exceptions import InvalidTag
 from torch import nn
 
 from skvfl.exceptions import ShareableError
@@ -30,7 +30,7 @@ from skvfl.privacy import (
     seal_ids,
 )
 from skvfl.privacy._keys import PROTOCOL, context, fingerprint
-from skvfl.privacy._masks import SERVER, _check_tag, _nonce, _tag
+from skvfl.privacy._masks import SERVER, _is_tag, _nonce, _tag
 
 GRADIENT = "gradient of the secure layer"
 UPDATE = "gradient of the cluster"
@@ -105,8 +105,8 @@ class Agreement(NamedTuple):
         if not self.masked:
             return None
         ring.claim(f"{what} for {receiver!r}", round_id)
-        key = ring.key(receiver, what, sender=ring.name)
-        return _tag(key, _nonce(round_id, 0), _terms(what, array), array)
+        aead = ring.aead(receiver, _terms(what, array.dtype), sender=ring.name)
+        return _tag(aead, _nonce(round_id, 0), array)
 
     def verify(self, ring, sender, what, array, tag, round_id):
         """Check the tag of an array that is new in this round.
@@ -118,18 +118,15 @@ class Agreement(NamedTuple):
         """
         if not self.masked:
             return
-        key = ring.key(sender, what, sender=sender)
-        try:
-            if not isinstance(tag, np.ndarray) or tag.nbytes != 16:
-                raise InvalidTag
-            _check_tag(key, _nonce(round_id, 0), _terms(what, array), array, tag)
-        except InvalidTag:
+        aead = ring.aead(sender, _terms(what, array.dtype), sender=sender)
+        nonce = _nonce(round_id, 0)
+        if not isinstance(tag, np.ndarray) or not _is_tag(tag, aead, nonce, array):
             raise SecureAggregationError(
                 sender,
                 f"the {what} that {ring.name!r} received from it for round {round_id} "
                 "fails authentication: it was altered or replayed, or made by somebody "
                 "else",
-            ) from None
+            )
         ring.claim(f"{what} from {sender!r}", round_id)
 
     def _sum(self, cluster):
@@ -333,9 +330,9 @@ class SecureClient(Party):
         rows, positions = self._find(self._read(ids, n_rows, round_id))
         cut = None
         if positions.size and training:
-            cut = self._bottom.train()(self._inputs()[rows])
+            cut = self._bottom.train()(self._inputs().index_select(0, rows))
         elif positions.size:
-            cut = infer(self._bottom, self._inputs()[rows])
+            cut = infer(self._bottom, self._inputs().index_select(0, rows))
         if training:
             self._held["cut"], self._held["positions"] = cut, positions
         values = _spread(cut, positions, (n_rows, self._agreement.width))
@@ -677,8 +674,9 @@ class SecureServer:
         return (losses * weights).sum(), weights.sum().clamp_min(TINY)
 
 
-def _terms(what, array):
-    return context(PROTOCOL, what, array.dtype.str)
+@lru_cache
+def _terms(what, dtype):
+    return context(PROTOCOL, what, dtype.str)
 
 
 class _Bias(nn.Module):
@@ -703,7 +701,7 @@ def _drop_last_bias(network):
 
 def _tensor(array):
     """Single-precision tensor of its own."""
-    return torch.tensor(np.asarray(array, dtype=np.float32))
+    return torch.from_numpy(np.array(array, np.float32, order="C"))
 
 
 def _spread(cut, positions, shape):

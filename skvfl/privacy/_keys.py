@@ -1,7 +1,7 @@
 """Key agreement between every two organisations, renewed in key epochs.
 
 Two keys of each organisation go into a shared secret: its identity, which lasts, and a
-key made for this peer and this epoch (the full unified model, C(2e, 2s), of NIST
+key made for this epoch (the full unified model, C(2e, 2s), of NIST
 SP 800-56A, on X25519). Who relays the public keys cannot sit in the middle unless it
 can replace identities, which pinned fingerprints prevent. Keys of an epoch that have
 been forgotten cannot be recovered from identities. HKDF-SHA256 derives one key per
@@ -26,6 +26,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
 )
+from cryptography.hazmat.primitives.ciphers import (
+    Cipher,
+    CipherContext,
+    algorithms,
+    modes,
+)
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from skvfl.privacy._errors import SecureAggregationError
@@ -148,7 +155,7 @@ class KeyRing:
         Returns
         -------
         public_keys : dict of str to ndarray of uint8
-            For each peer, this organisation's identity and a key for that peer only.
+            For each peer, this organisation's identity and its key of this epoch.
         """
         self.forget()
         epoch, peers = operator.index(epoch), list(peers)
@@ -170,10 +177,7 @@ class KeyRing:
         self._last_epoch = epoch
         self._offered = _Epoch(session, epoch, peers)
         return {
-            peer: _array(
-                self._public_identity + private.public_key().public_bytes_raw()
-            )
-            for peer, private in self._offered.private.items()
+            peer: _array(self._public_identity + self._offered.public) for peer in peers
         }
 
     def agree(self, public_keys: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -203,25 +207,28 @@ class KeyRing:
             both = _bytes(peer, keys, 2 * _KEY, "public keys")
             identity, ephemeral = both[:_KEY], both[_KEY:]
             self._check_identity(peer, identity)
-            private = offered.private.pop(peer)
             try:
                 if identity not in self._static_secrets:
                     self._static_secrets[identity] = self._identity.exchange(
                         X25519PublicKey.from_public_bytes(identity)
                     )
-                secret = private.exchange(X25519PublicKey.from_public_bytes(ephemeral))
+                secret = offered.private.exchange(
+                    X25519PublicKey.from_public_bytes(ephemeral)
+                )
             except ValueError:
                 raise SecureAggregationError(
                     peer, f"{self.name!r} received unusable public keys of it"
                 ) from None
             offered.secrets[peer] = secret + self._static_secrets[identity]
-            mine = self._public_identity + private.public_key().public_bytes_raw()
+            mine = self._public_identity + offered.public
             public = {self.name: mine, peer: both}
             offered.bindings[peer] = context(
+                PROTOCOL,
                 *(part for name in sorted(public) for part in (name, public[name])),
                 offered.epoch,
                 offered.session,
             )
+        del offered.private
         self._agreed = offered
         return {
             peer: _array(_proof(offered, sender=self.name, receiver=peer, peer=peer))
@@ -306,6 +313,29 @@ class KeyRing:
         """
         return self._in_use().key(peer, purpose, sender)
 
+    def stream(self, peer: str, purpose: str, nonce: bytes) -> CipherContext:
+        """AES-256-CTR key stream shared with a peer; for one nonce, once.
+
+        Parameters
+        ----------
+        peer, purpose : str
+            As for :meth:`key`.
+        nonce : bytes of length 8
+            Which stream of this purpose and key epoch.
+
+        Returns
+        -------
+        stream : CipherContext
+            Valid until the peer's next stream of this purpose is asked for.
+        """
+        stream = self._in_use().stream(peer, purpose)
+        stream.reset_nonce(nonce + bytes(8))
+        return stream
+
+    def aead(self, peer: str, purpose: str | bytes, *, sender: str) -> AESGCM:
+        """AES-256-GCM under :meth:`key` of the same arguments."""
+        return self._in_use().aead(peer, purpose, sender)
+
     def claim(self, purpose: str, round_id: int, tensor_id: int = 0) -> None:
         """Use a round and tensor number for a purpose, once in a key epoch.
 
@@ -352,19 +382,35 @@ class _Epoch:
         self.session = session
         self.epoch = epoch
         self.peers = peers
-        self.private = {peer: X25519PrivateKey.generate() for peer in peers}
+        self.private = X25519PrivateKey.generate()
+        self.public = self.private.public_key().public_bytes_raw()
         self.secrets: dict[str, bytes] = {}
         self.bindings: dict[str, bytes] = {}
         self.last: dict[str, tuple[int, int]] = {}
-        self._keys: dict[tuple[str, str, str | None], bytes] = {}
+        self._keys: dict[tuple[str, str | bytes, str | None], bytes] = {}
+        self._streams: dict[tuple[str, str], CipherContext] = {}
+        self._aeads: dict[tuple[str, str | bytes, str], AESGCM] = {}
 
-    def key(self, peer: str, purpose: str, sender: str | None = None) -> bytes:
+    def key(self, peer: str, purpose: str | bytes, sender: str | None = None) -> bytes:
         wanted = (peer, purpose, sender)
         if wanted not in self._keys:
-            info = context(PROTOCOL, purpose, sender or "", self.bindings[peer])
+            info = self.bindings[peer] + context(purpose, sender or "")
             kdf = HKDF(hashes.SHA256(), _KEY, salt=None, info=info)
             self._keys[wanted] = kdf.derive(self.secrets[peer])
         return self._keys[wanted]
+
+    def stream(self, peer: str, purpose: str) -> CipherContext:
+        wanted = (peer, purpose)
+        if wanted not in self._streams:
+            cipher = Cipher(algorithms.AES256(self.key(*wanted)), modes.CTR(bytes(16)))
+            self._streams[wanted] = cipher.encryptor()
+        return self._streams[wanted]
+
+    def aead(self, peer: str, purpose: str | bytes, sender: str) -> AESGCM:
+        wanted = (peer, purpose, sender)
+        if wanted not in self._aeads:
+            self._aeads[wanted] = AESGCM(self.key(*wanted))
+        return self._aeads[wanted]
 
 
 def short(full: str) -> str:

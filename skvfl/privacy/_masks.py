@@ -12,18 +12,13 @@ authentication tag under a key that the client shares with the server alone.
 
 from __future__ import annotations
 
+import hmac
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import (
-    Cipher,
-    CipherContext,
-    algorithms,
-    modes,
-)
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from skvfl.privacy._errors import SecureAggregationError
 from skvfl.privacy._fixed_point import FixedPoint
@@ -130,18 +125,19 @@ class Masker:
         total = self._fixed_point.encode(values, what or f"values of {ring.name!r}")
         ring.claim(self._purpose, round_id, tensor_id)
         self._add_masks(total.reshape(-1), nonce)
-        key = ring.key(self._server, self._purpose, sender=ring.name)
+        aead = ring.aead(self._server, self._terms, sender=ring.name)
         return {
             "epoch": ring.epoch,
             "round": int(round_id),
             "tensor": int(tensor_id),
             "masked": total,
-            "tag": _tag(key, nonce, self._terms, total),
+            "tag": _tag(aead, nonce, total),
         }
 
     def _add_masks(self, total: np.ndarray, nonce: bytes) -> None:
-        added = [self._key_stream(peer, nonce) for peer in self._after]
-        subtracted = [self._key_stream(peer, nonce) for peer in self._before]
+        stream, purpose = self._ring.stream, self._purpose
+        added = [stream(peer, purpose, nonce) for peer in self._after]
+        subtracted = [stream(peer, purpose, nonce) for peer in self._before]
         per_chunk = _CHUNK // total.itemsize
         buffer = np.empty(min(per_chunk, total.size), total.dtype)
         for start in range(0, total.size, per_chunk):
@@ -154,10 +150,6 @@ class Masker:
             for stream in subtracted:
                 stream.update_into(zeros, raw)
                 part -= mask
-
-    def _key_stream(self, peer: str, nonce: bytes) -> CipherContext:
-        key = self._ring.key(peer, self._purpose)
-        return Cipher(algorithms.AES256(key), modes.CTR(nonce + bytes(8))).encryptor()
 
 
 class Aggregator:
@@ -310,16 +302,14 @@ class Aggregator:
                 "replayed, reordered or late message",
             )
         masked = np.asarray(message["masked"], order="C")
-        key = self._ring.key(client, self._purpose, sender=client)
-        try:
-            _check_tag(key, nonce, self._terms, masked, message["tag"])
-        except InvalidTag:
+        aead = self._ring.aead(client, self._terms, sender=client)
+        if not _is_tag(message["tag"], aead, nonce, masked):
             raise SecureAggregationError(
                 client,
                 f"its message for {_moment(due)} fails authentication: it was altered "
                 "or made by somebody else, or the client has other keys, another list "
                 "of clients or other fixed-point numbers",
-            ) from None
+            )
         return masked
 
 
@@ -350,24 +340,16 @@ def _nonce(round_id: int, tensor_id: int) -> bytes:
         ) from None
 
 
-def _tag(key: bytes, nonce: bytes, terms: bytes, array: np.ndarray) -> np.ndarray:
-    """AES-GCM's tag of an array that is not encrypted by it."""
-    mode = modes.GCM(bytes(4) + nonce)
-    encryptor = Cipher(algorithms.AES256(key), mode).encryptor()
-    encryptor.authenticate_additional_data(context(terms, *array.shape))
-    encryptor.authenticate_additional_data(array.reshape(-1).view(np.uint8).data)
-    encryptor.finalize()
-    return np.frombuffer(encryptor.tag, np.uint8)
+def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
+    """AES-GCM's tag of an array, which is not encrypted, and of its shape."""
+    data = array.reshape(-1).view(np.uint8).data
+    shape = struct.pack(f"<{array.ndim}Q", *array.shape)
+    sealed = aead.encrypt(bytes(4) + nonce, shape, data)
+    return np.frombuffer(sealed, np.uint8, offset=len(shape))
 
 
-def _check_tag(
-    key: bytes, nonce: bytes, terms: bytes, array: np.ndarray, tag: np.ndarray
-) -> None:
-    mode = modes.GCM(bytes(4) + nonce, tag.tobytes())
-    decryptor = Cipher(algorithms.AES256(key), mode).decryptor()
-    decryptor.authenticate_additional_data(context(terms, *array.shape))
-    decryptor.authenticate_additional_data(array.reshape(-1).view(np.uint8).data)
-    decryptor.finalize()
+def _is_tag(tag: np.ndarray, aead: AESGCM, nonce: bytes, array: np.ndarray) -> bool:
+    return hmac.compare_digest(_tag(aead, nonce, array).data, tag.tobytes())
 
 
 def _moment(ids: Mapping[str, Any]) -> str:

@@ -8,14 +8,14 @@ a batch have one length, so that it says nothing about how many rows a client ho
 from __future__ import annotations
 
 import os
+import struct
 from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from skvfl.privacy._errors import SecureAggregationError
-from skvfl.privacy._keys import PROTOCOL, KeyRing, context
+from skvfl.privacy._keys import KeyRing
 
 ROW_IDS = "row ids"
 _NONCE = 12
@@ -120,8 +120,8 @@ def seal_ids(
     padded = np.zeros(capacity, _ID)
     padded[: ids.size] = ids
     nonce = os.urandom(_NONCE)
-    cipher = AESGCM(ring.key(client, ROW_IDS, sender=ring.name))
-    sealed = cipher.encrypt(
+    aead = ring.aead(client, ROW_IDS, sender=ring.name)
+    sealed = aead.encrypt(
         nonce,
         np.packbits(held).tobytes() + padded.tobytes(),
         _associated(capacity, round_id),
@@ -183,9 +183,9 @@ def open_ids(
             f"{sealed_length(capacity)} bytes",
         )
     raw = sealed.tobytes()
-    cipher = AESGCM(ring.key(sender, ROW_IDS, sender=sender))
+    aead = ring.aead(sender, ROW_IDS, sender=sender)
     try:
-        opened = cipher.decrypt(
+        opened = aead.decrypt(
             raw[:_NONCE], raw[_NONCE:], _associated(capacity, round_id)
         )
     except InvalidTag:
@@ -207,7 +207,7 @@ def _bitmap_length(capacity: int) -> int:
 
 
 def _associated(capacity: int, round_id: int) -> bytes:
-    return context(PROTOCOL, ROW_IDS, capacity, round_id)
+    return struct.pack(">QQ", capacity, round_id)
 
 
 def _integers(array: Any, what: str) -> np.ndarray:

@@ -98,7 +98,8 @@ def test_key_is_derived_from_both_secrets_and_the_whole_context():
         assert context(field) in binding
     for name in ("bank", "shop"):
         assert rings[name]._public_identity in binding
-    info = context("skvfl secure layer 1", "row ids", "bank", binding)
+    assert binding.startswith(context("skvfl secure layer 1"))
+    info = binding + context("row ids", "bank")
     expected = reference_hkdf(secret, bytes(32), info, 32)
     assert rings["bank"].key("shop", "row ids", sender="bank") == expected
 
@@ -109,13 +110,13 @@ def test_every_epoch_needs_the_private_keys_of_that_epoch():
     for epoch in range(2):
         to_b = a.public_keys(["b"], session="fit", epoch=epoch)
         to_a = b.public_keys(["a"], session="fit", epoch=epoch)
-        private = a._offered.private["b"]
+        private = a._offered.private
         public = X25519PublicKey.from_public_bytes(to_a["a"][32:].tobytes())
         proof = b.agree({"a": to_b["b"]})
         a.agree({"b": to_a["a"]})
         a.confirm({"b": proof["a"]})
         assert a._confirmed.secrets["b"][:32] == private.exchange(public)
-        assert not a._confirmed.private
+        assert not hasattr(a._confirmed, "private")
         secrets.add(a._confirmed.secrets["b"][:32])
     assert len(secrets) == 2
 
@@ -145,14 +146,15 @@ def test_peers_share_keys_and_every_use_has_its_own():
     assert len(seen) == len(moments) * 6 * len(uses)
 
 
-def test_each_peer_gets_a_public_key_of_its_own_in_each_epoch():
+def test_each_epoch_has_a_public_key_of_its_own():
     ring = KeyRing("bank")
     seen = set()
     for epoch in range(3):
         keys = ring.public_keys(["shop", "telco"], session="fit", epoch=epoch)
         assert {key[:32].tobytes() for key in keys.values()} == {ring._public_identity}
-        seen |= {key[32:].tobytes() for key in keys.values()}
-    assert len(seen) == 6
+        (key,) = {key[32:].tobytes() for key in keys.values()}
+        seen.add(key)
+    assert len(seen) == 3
 
 
 @pytest.mark.usefixtures("rng_guard")

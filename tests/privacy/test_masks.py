@@ -1,5 +1,6 @@
 import itertools
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -33,19 +34,11 @@ CLIENTS = ["bank", "shop", "telco"]
 CHUNK_WORDS = (1 << 16) // 4
 
 
-class Known:
-    """A key ring with one key for everything."""
-
-    name, epoch = "shop", 0
-
-    def __init__(self, key=bytes(32)):
-        self._key = key
-
-    def key(self, peer, purpose, *, sender=None):
-        return self._key
-
-    def claim(self, purpose, round_id, tensor_id=0):
-        pass
+def known_ring(key=bytes(32)):
+    """A shop's key ring with one key for everything."""
+    ring = make_rings("shop", "bank")["shop"]
+    ring._confirmed.key = lambda peer, purpose, sender=None: key
+    return ring
 
 
 class Sum:
@@ -155,7 +148,7 @@ def test_known_answers_of_aes_256(round_id, block, bits):
     """Zero key; the first block encrypts the round and tensor number."""
     numbers = FixedPoint(2, bound=1, bits=bits)
     for clients, sign in ((["shop", "bank"], 1), (["bank", "shop"], -1)):
-        masker = Masker(Known(), clients, numbers)
+        masker = Masker(known_ring(), clients, numbers)
         masked = masker.mask(np.zeros(16 // numbers.dtype.itemsize), round_id=round_id)
         stream = np.frombuffer(bytes.fromhex(block), numbers.dtype)
         assert_array_equal(masked["masked"], stream if sign > 0 else -stream)
@@ -163,20 +156,12 @@ def test_known_answers_of_aes_256(round_id, block, bits):
 
 def test_tag_is_that_of_aes_gcm():
     key = bytes(range(32))
-    masker = Masker(Known(key), ["shop", "bank"], FixedPoint(2, bound=1))
+    masker = Masker(known_ring(key), ["shop", "bank"], FixedPoint(2, bound=1))
     message = masker.mask(np.full((2, 3), 0.25), round_id=9, tensor_id=4)
     nonce = bytes.fromhex("000000000000000900000004")
-    fields = (
-        *("skvfl secure layer 1", "mask forward", "32", "29", "shop", "bank"),
-        *("2", "3"),
-    )
-
-    def joined(parts):
-        return b"".join(len(p).to_bytes(8, "big") + p for p in parts)
-
-    terms = joined([field.encode() for field in fields[:6]])
-    header = joined([terms, b"2", b"3"])
-    tag = AESGCM(key).encrypt(nonce, b"", header + message["masked"].tobytes())
+    shape = struct.pack("<2Q", 2, 3)
+    sealed = AESGCM(key).encrypt(nonce, shape, message["masked"].tobytes())
+    tag = sealed[len(shape) :]
     assert message["tag"].tobytes() == tag
 
 
