@@ -5,6 +5,7 @@ from importlib import import_module
 from skvfl._partition import VerticalPartitioner
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._projection import GaussianProjection
+from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._random_projection import RandomProjectionVFL
 from skvfl._splitters import (
     Contiguous,
@@ -25,6 +26,13 @@ __version__ = "0.1.0.dev0"
 
 # What needs torch is imported when it is first asked for.
 _LAZY = {
+    "APCVFLClassifier": "skvfl._apc",
+    "APCVFLRegressor": "skvfl._apc",
+    "AutoencoderTransformer": "skvfl._autoencoder",
+    "EncoderEvaluationDisplay": "skvfl._autoencoder",
+    "FedOnceClassifier": "skvfl._fedonce",
+    "FedOnceRegressor": "skvfl._fedonce",
+    "NoiseAsTargetsEncoder": "skvfl._noise_as_targets",
     "SplitNNClassifier": "skvfl._splitnn",
     "SplitNNRegressor": "skvfl._splitnn",
     "VFedSecClassifier": "skvfl._vfedsec",
@@ -32,16 +40,24 @@ _LAZY = {
 }
 
 __all__ = [
+    "APCVFLClassifier",
+    "APCVFLRegressor",
+    "AutoencoderTransformer",
     "CommunicationLog",
     "ComparisonDisplay",
     "Contiguous",
     "CorrelationSplit",
+    "EncoderEvaluationDisplay",
+    "FedOnceClassifier",
+    "FedOnceRegressor",
     "GaussianProjection",
     "ImageTiles",
     "ImportanceSplit",
     "LocalTransport",
+    "NoiseAsTargetsEncoder",
     "PartyPreprocessor",
     "ProcessTransport",
+    "RandomFeaturesEncoder",
     "RandomProjectionVFL",
     "RoundRobin",
     "SplitNNClassifier",

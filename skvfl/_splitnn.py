@@ -24,7 +24,7 @@ from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
-from skvfl.nn._split import AGGREGATIONS, BottomParty, TopParty
+from skvfl.nn._split import AGGREGATIONS, BottomParty, TopParty, batch_bounds
 
 
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
@@ -118,7 +118,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
         )
         n_train = n_rows - n_held_out
-        batches = _batches(n_train, self.batch_size)
+        batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
         for epoch_seed in to_epochs.generate_state(self.max_epochs):
             task = context.subcontext(task_name="epoch")
@@ -218,14 +218,6 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _batches(n_rows, batch_size):
-    """Bounds of each batch; a last one of one row joins its predecessor."""
-    starts = list(range(0, n_rows, batch_size))
-    if len(starts) > 1 and n_rows - starts[-1] == 1:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], n_rows], strict=True))
 
 
 class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):

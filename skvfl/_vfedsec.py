@@ -25,7 +25,7 @@ from skvfl._sklearn import (
     _num_samples,
     _safe_indexing,
 )
-from skvfl._splitnn import _BaseSplitNN, _batches, _squared_error
+from skvfl._splitnn import _BaseSplitNN, _squared_error
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
@@ -39,6 +39,7 @@ from skvfl.nn._secure import (
     SecureServer,
     relay,
 )
+from skvfl.nn._split import batch_bounds
 from skvfl.privacy import KeyRing
 from skvfl.privacy._masks import SERVER
 
@@ -325,7 +326,7 @@ class _BaseVFedSec(_BaseSplitNN):
                 f"early stopping holds out all {n_rows} rows: lower "
                 "validation_fraction, or give more rows"
             )
-        batches = _batches(n_train, self.batch_size)
+        batches = batch_bounds(n_train, self.batch_size)
         sizes = [stop - start for start, stop in batches]
         self.loss_curve_, self.validation_loss_curve_ = [], []
         session.ask(self._active, "begin_training")
@@ -349,7 +350,7 @@ class _BaseVFedSec(_BaseSplitNN):
         total, size = np.sum(
             [
                 server.evaluate(*protocol.forward(n_train + start, n_train + stop))
-                for start, stop in _batches(n_rows - n_train, self.batch_size)
+                for start, stop in batch_bounds(n_rows - n_train, self.batch_size)
             ],
             axis=0,
         )
@@ -375,7 +376,7 @@ class _BaseVFedSec(_BaseSplitNN):
             protocol = _Protocol(session, server, self.rotate_every)
             answers = [
                 protocol.forward(start, stop)[0]
-                for start, stop in _batches(n_rows, self.batch_size)
+                for start, stop in batch_bounds(n_rows, self.batch_size)
             ]
         answers = np.concatenate(answers)
         return answers if operation == "combine" else server.predict(answers)

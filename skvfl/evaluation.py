@@ -405,5 +405,7 @@ def _traffic(shares, fitted, bandwidth, latency):
         "messages": np.mean([log.n_messages for log in logs]),
         "bytes": np.mean([log.n_bytes for log in logs]),
         "transfer_seconds": np.mean(times),
-        "epsilon": max(getattr(each, "epsilon_spent_", np.nan) for each in fitted),
+        "epsilon": max(
+            float(getattr(each, "epsilon_spent_", np.nan)) for each in fitted
+        ),
     }

@@ -18,6 +18,14 @@ class InvalidColumnError(ShareableError, ValueError):
     """
 
 
+class AlignmentError(ValueError):
+    """Ids are missing, repeated, of different kinds, or have nothing in common.
+
+    Raised where all tables are in the clear; the message has counts and examples of
+    ids.
+    """
+
+
 class PartyError(RuntimeError):
     """A party failed, died, or sent a reply that cannot be used.
 
@@ -72,6 +80,14 @@ def party_error(party: str, message: str, cause: Exception) -> PartyError:
     if isinstance(cause, ValueError):
         return PartyValueError(party, message)
     return PartyError(party, message)
+
+
+class PrivacyBudgetError(ShareableError, ValueError):
+    """A privacy budget cannot be kept, or there is nothing to spend it on."""
+
+
+class MissingPartyWarning(UserWarning):
+    """A party did not answer, and the others go on without it."""
 
 
 class PrivacyLeakWarning(UserWarning):

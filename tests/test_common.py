@@ -15,12 +15,19 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvfl
 from skvfl import (
+    APCVFLClassifier,
+    APCVFLRegressor,
+    AutoencoderTransformer,
     Contiguous,
     CorrelationSplit,
+    FedOnceClassifier,
+    FedOnceRegressor,
     GaussianProjection,
     ImageTiles,
     ImportanceSplit,
+    NoiseAsTargetsEncoder,
     PartyPreprocessor,
+    RandomFeaturesEncoder,
     RandomProjectionVFL,
     RoundRobin,
     SplitNNClassifier,
@@ -32,7 +39,24 @@ from skvfl import (
 from skvfl._base import VFLEstimator
 
 TRAINING = {"max_epochs": 15, "batch_size": 32, "lr": 0.03}
+ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **TRAINING)
+ENCODERS = {
+    "local_encoder": ENCODER,
+    "joint_encoder": ENCODER,
+    "active_encoder": ENCODER,
+}
+# Checks have tables of two columns, too few for a party that predicts from its own.
+SHARED = VerticalPartitioner(
+    parties={"bank": slice(None), "shop": slice(None)}, allow_overlap=True
+)
 ESTIMATORS = [
+    APCVFLClassifier(parties=SHARED, **ENCODERS),
+    APCVFLClassifier(parties=SHARED, distillation="prediction", **ENCODERS),
+    APCVFLClassifier(parties=SHARED, inference="joint", **ENCODERS),
+    APCVFLRegressor(parties=SHARED, **ENCODERS),
+    APCVFLRegressor(parties=SHARED, distillation=None, **TRAINING),
+    AutoencoderTransformer(8, hidden_layer_sizes=(16,), **TRAINING),
+    AutoencoderTransformer(1, hidden_layer_sizes=(), **TRAINING),
     SplitNNClassifier(**TRAINING),
     SplitNNClassifier(aggregation="sum", early_stopping=True, **TRAINING),
     SplitNNRegressor(**TRAINING),
@@ -41,6 +65,21 @@ ESTIMATORS = [
     VFedSecRegressor(bits=64, masked=False, **TRAINING),
     VFedSecRegressor(bits=64, bottom=(), cut_width=8, **TRAINING),
     SplitNNRegressor(aggregation="max", bottom=(), cut_width=8, **TRAINING),
+    FedOnceClassifier(**TRAINING),
+    FedOnceClassifier(
+        guest=RandomFeaturesEncoder(), early_stopping=True, n_jobs=2, **TRAINING
+    ),
+    FedOnceClassifier(epsilon=50.0, delta=0.01, max_epochs=15, batch_size=32),
+    FedOnceRegressor(n_split_epochs=2, representation_noise=0.01, **TRAINING),
+    FedOnceRegressor(
+        guest=RandomFeaturesEncoder(), local=(), missing_party="zero", **TRAINING
+    ),
+    NoiseAsTargetsEncoder(**TRAINING),
+    NoiseAsTargetsEncoder(
+        5, module=(), output_activation="identity", update_every=3, **TRAINING
+    ),
+    RandomFeaturesEncoder(),
+    RandomFeaturesEncoder(3, random_state=0),
     GaussianProjection(),
     GaussianProjection(kind="conditioned"),
     GaussianProjection(kind="gaussian", random_state=0),
@@ -92,6 +131,10 @@ UNWEIGHTED_PARTIES = {
     ),
 }
 EXPECTED_FAILURES = {
+    APCVFLClassifier: UNWEIGHTED_PARTIES,
+    APCVFLRegressor: UNWEIGHTED_PARTIES,
+    FedOnceClassifier: UNWEIGHTED_PARTIES,
+    FedOnceRegressor: UNWEIGHTED_PARTIES,
     SplitNNClassifier: UNWEIGHTED_PARTIES,
     SplitNNRegressor: UNWEIGHTED_PARTIES,
     VFedSecClassifier: UNWEIGHTED_PARTIES,

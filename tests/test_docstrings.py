@@ -12,12 +12,19 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import skvfl
 from skvfl import (
+    APCVFLClassifier,
+    APCVFLRegressor,
+    AutoencoderTransformer,
     Contiguous,
     CorrelationSplit,
+    FedOnceClassifier,
+    FedOnceRegressor,
     GaussianProjection,
     ImageTiles,
     ImportanceSplit,
+    NoiseAsTargetsEncoder,
     PartyPreprocessor,
+    RandomFeaturesEncoder,
     RandomProjectionVFL,
     RoundRobin,
     SplitNNClassifier,
@@ -39,6 +46,13 @@ IGNORED_FOR_METHODS = {
     "SA01": "the references are the class's",
 }
 CONFIGURATIONS = [
+    APCVFLClassifier(max_epochs=1),
+    APCVFLRegressor(max_epochs=1),
+    AutoencoderTransformer(max_epochs=1),
+    FedOnceClassifier(max_epochs=1, epsilon=5.0),
+    FedOnceRegressor(max_epochs=1, epsilon=5.0),
+    NoiseAsTargetsEncoder(max_epochs=1),
+    RandomFeaturesEncoder(),
     GaussianProjection(),
     PartyPreprocessor(),
     VerticalPartitioner(),

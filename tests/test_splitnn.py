@@ -14,11 +14,10 @@ from skvfl import (
     record_communication,
 )
 from skvfl._random import int_seed, seed_sequence
-from skvfl._splitnn import _batches
 from skvfl.exceptions import PartyError
 from skvfl.nn import ConvolutionalBottom
 from skvfl.nn._build import FusedAdam
-from skvfl.nn._split import AGGREGATIONS, public_order, tensor
+from skvfl.nn._split import AGGREGATIONS, batch_bounds, public_order, tensor
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def train_jointly(split, X, codes):
     optimizer = owner._optimize(list(joint.parameters()))
     for seed in to_epochs.generate_state(split.max_epochs):
         shuffled = public_order(int(seed), len(X))
-        for start, stop in _batches(len(X), split.batch_size):
+        for start, stop in batch_bounds(len(X), split.batch_size):
             rows = shuffled[start:stop]
             optimizer.zero_grad()
             loss(joint([x[rows] for x in blocks]), labels[rows]).backward()
@@ -253,7 +252,7 @@ def test_no_row_is_left_in_a_fitted_estimator(cancer):
 
 def test_batches_cover_every_row_once():
     for n_rows in (1, 2, 31, 32, 33, 64, 65):
-        batches = _batches(n_rows, 32)
+        batches = batch_bounds(n_rows, 32)
         rows = [i for start, stop in batches for i in range(start, stop)]
         assert rows == list(range(n_rows))
         assert n_rows == 1 or min(stop - start for start, stop in batches) > 1

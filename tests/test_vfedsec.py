@@ -27,7 +27,6 @@ from skvfl import (
     record_communication,
 )
 from skvfl._random import seed_sequence
-from skvfl._splitnn import _batches
 from skvfl._vfedsec import VFedSecClassifier, VFedSecRegressor
 from skvfl.exceptions import PartyError
 from skvfl.federation import Transport
@@ -38,7 +37,7 @@ from skvfl.nn._secure import (
     SecureServer,
     _drop_last_bias,
 )
-from skvfl.nn._split import tensor
+from skvfl.nn._split import batch_bounds, tensor
 from skvfl.privacy import (
     FixedPoint,
     KeyRing,
@@ -186,7 +185,7 @@ class Joint:
     def train(self, max_epochs, batch_size):
         for _ in range(max_epochs):
             self.order = self.shuffle.permutation(self.order)
-            for start, stop in _batches(len(self.order), batch_size):
+            for start, stop in batch_bounds(len(self.order), batch_size):
                 rows = torch.from_numpy(self.order[start:stop])
                 outputs = self.top(sum(self.contributions(rows)))
                 for optimizer in self.optimizers:

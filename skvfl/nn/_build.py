@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from torch import nn
@@ -109,9 +110,11 @@ class FusedAdam:
         What to optimise.
     lr : float
         Learning rate.
+    weight_decay : float, default=0.0
+        Added to the gradients, times the parameters.
     """
 
-    def __init__(self, parameters, lr):
+    def __init__(self, parameters, lr, weight_decay=0.0):
         self._parameters = parameters
         self._averages = [torch.zeros_like(p) for p in parameters]
         self._squares = [torch.zeros_like(p) for p in parameters]
@@ -122,7 +125,7 @@ class FusedAdam:
             "beta1": 0.9,
             "beta2": 0.999,
             "lr": lr,
-            "weight_decay": 0.0,
+            "weight_decay": weight_decay,
             "eps": 1e-8,
             "maximize": False,
         }
@@ -149,10 +152,13 @@ class FusedAdam:
         torch._fused_adam_(*state, [], steps, **self._settings)
 
 
+_GLOBAL_STREAM = RLock()
+
+
 @contextmanager
 def _seeded(generator):
     """Seed torch's global generator from a private one, and put it back afterwards."""
     seed = int(torch.randint(2**62, (), generator=generator))
-    with torch.random.fork_rng(devices=[]):
+    with _GLOBAL_STREAM, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

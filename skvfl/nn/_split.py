@@ -258,6 +258,14 @@ def infer(network, inputs):
         return copy.deepcopy(network).double().eval()(inputs.double())
 
 
+def batch_bounds(n_rows, batch_size):
+    """Bounds of each batch; a last one of one row joins its predecessor."""
+    starts = list(range(0, n_rows, batch_size))
+    if len(starts) > 1 and n_rows - starts[-1] == 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], n_rows], strict=True))
+
+
 def public_order(seed, n_rows):
     """Order of rows that everybody who knows the seed agrees on."""
     return torch.from_numpy(np.random.default_rng(seed).permutation(n_rows))

@@ -1,5 +1,11 @@
-"""Secure sums between organisations: keys, masks and sealed row ids."""
+"""Secure sums between organisations, and the accounts of differential privacy."""
 
+from skvfl.privacy._accounting import (
+    PrivacySpent,
+    SampledGaussian,
+    account_privacy,
+    calibrate_noise,
+)
 from skvfl.privacy._errors import FixedPointRangeError, SecureAggregationError
 from skvfl.privacy._fixed_point import FixedPoint
 from skvfl.privacy._keys import KeyRing
@@ -15,8 +21,12 @@ __all__ = [
     "FixedPointRangeError",
     "KeyRing",
     "Masker",
+    "PrivacySpent",
+    "SampledGaussian",
     "SecureAggregationError",
     "SecureAggregator",
+    "account_privacy",
+    "calibrate_noise",
     "open_ids",
     "seal_ids",
     "sealed_length",

@@ -135,9 +135,9 @@ class Masker:
         }
 
     def _add_masks(self, total: np.ndarray, nonce: bytes) -> None:
-        stream, purpose = self._ring.stream, self._purpose
-        added = [stream(peer, purpose, nonce) for peer in self._after]
-        subtracted = [stream(peer, purpose, nonce) for peer in self._before]
+        open_stream, purpose = self._ring.stream, self._purpose
+        added = [open_stream(peer, purpose, nonce) for peer in self._after]
+        subtracted = [open_stream(peer, purpose, nonce) for peer in self._before]
         per_chunk = _CHUNK // total.itemsize
         buffer = np.empty(min(per_chunk, total.size), total.dtype)
         for start in range(0, total.size, per_chunk):

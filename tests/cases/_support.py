@@ -12,7 +12,12 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from skvfl import RandomProjectionVFL, SplitNNClassifier
+from skvfl import (
+    APCVFLClassifier,
+    FedOnceClassifier,
+    RandomProjectionVFL,
+    SplitNNClassifier,
+)
 
 COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
@@ -57,7 +62,17 @@ def _splitnn(**params):
     return SplitNNClassifier(**{"max_epochs": 2, **params})
 
 
+def _fedonce(**params):
+    return FedOnceClassifier(**{"max_epochs": 2, **params})
+
+
+def _apc(**params):
+    return APCVFLClassifier(**{"max_epochs": 2, **params})
+
+
 CLASSIFIERS = [
+    Classifier("APC-VFL", _apc, {"max_epochs": [1, 2], "batch_size": [8]}),
+    Classifier("FedOnce", _fedonce, {"max_epochs": [1, 2], "batch_size": [8]}),
     Classifier("SplitNN", _splitnn, {"max_epochs": [1, 2], "batch_size": [8]}),
     Classifier(
         "RAP-perceptron",

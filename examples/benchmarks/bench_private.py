@@ -1,0 +1,247 @@
+"""What a differentially private step costs, and what an assignment does to its bound.
+
+Prints one JSON object per line. Speed: the sides of a ratio are measured in turns in
+this process, in CPU seconds with one thread, after a warm-up; the figure is the median
+of the ratios of the repetitions. Sensitivity: the sum of clipped gradients of a batch
+with one row replaced, in units of the clipping norm; it moves by at most 2 where every
+row's target is its own. A full run also records the lines in
+``docs/benchmarks/private.jsonl``.
+
+    python bench_private.py [--quick]
+"""
+
+import argparse
+import json
+import platform
+import time
+import warnings
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import opacus
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from scipy.optimize import linear_sum_assignment
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from skvfl.nn._private import PrivateSGD, PrivateSteps
+from skvfl.privacy import SampledGaussian
+
+RECORD = Path(__file__).parents[2] / "docs" / "benchmarks" / "private.jsonl"
+N_ROWS, BATCH, LR, NORM, NOISE = 16_000, 256, 0.1, 1.0, 1.0
+N_CLASSES = 3
+
+
+def perceptron():
+    """Return the network of the bars."""
+    return nn.Sequential(
+        nn.Linear(30, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3)
+    )
+
+
+def convolution():
+    """Return a small network for tiles of 14 × 14."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 14, 14)),
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 16, 1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 9, N_CLASSES),
+    )
+
+
+# Network, its columns, and the bars of private ÷ plain and private ÷ opacus.
+NETWORKS = {
+    "30-64-32-3": (perceptron, 30, 2.0, 0.25),
+    "convolution 14 × 14": (convolution, 196, None, None),
+}
+
+
+def row_loss(outputs, targets):
+    """Return the loss of every row."""
+    return cross_entropy(outputs, targets, reduction="none")
+
+
+def plain_step(network, X, y):
+    """Return a step as a user's loop in torch takes it."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=LR)
+
+    def step():
+        rows = torch.randint(N_ROWS, (BATCH,))
+        optimizer.zero_grad()
+        cross_entropy(network(X[rows]), y[rows]).backward()
+        optimizer.step()
+
+    return step
+
+
+def opacus_step(network, X, y):
+    """Return a step with hooks that keep the gradients of single rows."""
+    network = GradSampleModule(network)
+    optimizer = DPOptimizer(
+        torch.optim.SGD(network.parameters(), lr=LR),
+        noise_multiplier=NOISE,
+        max_grad_norm=NORM,
+        expected_batch_size=BATCH,
+    )
+
+    def step():
+        rows = torch.randint(N_ROWS, (BATCH,))
+        optimizer.zero_grad()
+        cross_entropy(network(X[rows]), y[rows]).backward()
+        optimizer.step()
+
+    return step
+
+
+def private_step(network, X, y):
+    """Return our step: sampled rows, clipped gradients, noise."""
+    run = SampledGaussian(BATCH / N_ROWS, 10**9, ("bank",), noise_multiplier=NOISE)
+    steps = PrivateSteps(run, N_ROWS, np.random.SeedSequence())
+    options = {"max_grad_norm": NORM, "lr": LR}
+    sgd = PrivateSGD(network, row_loss, steps, [X.shape[1:]], **options)
+
+    def step():
+        rows = steps.draw()
+        sgd.step([X[rows]], [y[rows]])
+
+    return step
+
+
+SIDES = {"private": private_step, "plain": plain_step, "opacus": opacus_step}
+
+
+def speed(repetitions, n_steps):
+    """Ratios of CPU seconds per step."""
+    for name, (build, n_columns, *bars) in NETWORKS.items():
+        X, y = torch.randn(N_ROWS, n_columns), torch.randint(N_CLASSES, (N_ROWS,))
+        steps = {side: make(build(), X, y) for side, make in SIDES.items()}
+        seconds = {side: [] for side in SIDES}
+        for repetition in range(repetitions + 1):
+            for side, step in steps.items():
+                start = time.process_time()
+                for _ in range(n_steps):
+                    step()
+                if repetition:
+                    spent = (time.process_time() - start) / n_steps
+                    seconds[side].append(spent)
+        for against, bar in zip(("plain", "opacus"), bars, strict=True):
+            pairs = zip(seconds["private"], seconds[against], strict=True)
+            ratios = [ours / theirs for ours, theirs in pairs]
+            yield {
+                "what": "speed",
+                "network": name,
+                "against": against,
+                "ratio": round(median(ratios), 3),
+                "spread": [round(min(ratios), 3), round(max(ratios), 3)],
+                "bar": bar,
+                "private_us": round(1e6 * median(seconds["private"]), 1),
+                "other_us": round(1e6 * median(seconds[against]), 1),
+                "repetitions": repetitions,
+                "steps": n_steps,
+            }
+
+
+def assign(outputs, targets):
+    """Return the targets in the order that fits the outputs best."""
+    with torch.inference_mode():
+        _, places = linear_sum_assignment(-(outputs @ targets.T).numpy())
+    return targets[places]
+
+
+def clipped_sum(network, X, targets):
+    """Return the sum of the gradients of all rows, each clipped to norm 1."""
+    before = nn.utils.parameters_to_vector(network.parameters()).detach()
+    run = SampledGaussian(1.0, 1, ("bank",), noise_multiplier=0.0)
+    steps = PrivateSteps(run, len(X), np.random.SeedSequence())
+    options = {"max_grad_norm": 1e-3, "lr": 1.0}
+    sgd = PrivateSGD(network, distance, steps, [X.shape[1:]], **options)
+    steps.draw()
+    sgd.step([X], [targets])
+    after = nn.utils.parameters_to_vector(network.parameters()).detach()
+    nn.utils.vector_to_parameters(before, network.parameters())
+    return (before - after) * len(X) / 1e-3
+
+
+def distance(outputs, targets):
+    """Return the loss of noise as targets."""
+    return (outputs - targets).square().sum(dim=1) / 2
+
+
+def sensitivity(n_trials, n_rows=100, n_components=3):
+    """How one replaced row moves the others' targets, and the clipped sum."""
+    network = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, n_components))
+    changed, moved, own = [], [], []
+    for _ in range(n_trials):
+        X = torch.randn(n_rows, 10)
+        other = X.clone()
+        other[0] = 3 * torch.randn(10)
+        sphere = nn.functional.normalize(torch.randn(n_rows, n_components))
+        pair = [assign(network(rows), sphere) for rows in (X, other)]
+        changed.append(int((pair[0] != pair[1]).any(dim=1)[1:].sum()))
+        first = clipped_sum(network, X, pair[0])
+        for distances, targets in ((moved, pair[1]), (own, pair[0])):
+            second = clipped_sum(network, other, targets)
+            distances.append(float((first - second).norm()))
+    yield {
+        "what": "sensitivity",
+        "rows": n_rows,
+        "components": n_components,
+        "trials": n_trials,
+        "targets_of_others_changed": {
+            "median": median(changed),
+            "largest": max(changed),
+        },
+        "sum_moved_with_assignment": {
+            "median": round(median(moved), 2),
+            "largest": round(max(moved), 2),
+        },
+        "sum_moved_with_own_targets": {
+            "median": round(median(own), 2),
+            "largest": round(max(own), 2),
+        },
+        "bound": 2,
+    }
+
+
+def measure(quick):
+    """Run every measurement; yield its lines."""
+    torch.manual_seed(0)
+    yield {
+        "what": "machine",
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "opacus": opacus.__version__,
+        "threads": 1,
+        "quick": quick,
+    }
+    yield from speed(*((5, 50) if quick else (7, 100)))
+    yield from sensitivity(20 if quick else 300)
+
+
+def main():
+    """Measure, and record a full run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a minute, not recorded")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    # opacus' hooks say so in every step when the inputs need no gradient.
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    lines = []
+    for line in measure(quick):
+        lines.append(json.dumps(line, ensure_ascii=False))
+        print(lines[-1], flush=True)
+    if not quick:
+        RECORD.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

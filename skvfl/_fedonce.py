@@ -1,0 +1,1067 @@
+"""FedOnce: guests encode their columns once, the host trains on what it received."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, replace
+from functools import partial
+from math import ceil
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.utils import check_consistent_length
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+from torch.nn import functional
+
+from skvfl._base import VFLEstimator
+from skvfl._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl._random import int_seed, seed_party, seed_sequence
+from skvfl._random_features import RandomFeaturesEncoder
+from skvfl._sklearn import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    _fit_context,
+    _num_samples,
+)
+from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl.exceptions import (
+    MissingPartyWarning,
+    PartyError,
+    PartyTypeError,
+    PartyValueError,
+    PrivacyLeakWarning,
+)
+from skvfl.federation import CommunicationLog
+from skvfl.federation._log import current_log
+from skvfl.federation._transport import check_rows
+from skvfl.nn._build import Build, Optimize
+from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
+from skvfl.nn._split import batch_bounds
+from skvfl.nn._training import check_finite, train
+from skvfl.privacy import SampledGaussian, account_privacy, calibrate_noise
+
+
+class _Plan(NamedTuple):
+    """Who takes how many noisy steps."""
+
+    guests: dict[str, SampledGaussian]
+    host: SampledGaussian
+    split: SampledGaussian | None
+    per_epoch: int
+
+
+class _BaseFedOnce(_BaseSplitNN):
+    """Training and serving; the subclasses say what the labels are."""
+
+    _parameter_constraints = {
+        **VFLEstimator._parameter_constraints,
+        **{
+            name: _BaseSplitNN._parameter_constraints[name]
+            for name in (
+                "max_epochs",
+                "batch_size",
+                "optimizer",
+                "early_stopping",
+                "validation_fraction",
+                "n_iter_no_change",
+            )
+        },
+        "guest": [HasMethods(["fit_transform", "transform"]), dict, None],
+        "local": ["array-like", callable],
+        "local_width": [Interval(Integral, 1, None, closed="left")],
+        "host": ["array-like", callable],
+        "lr": [Interval(Real, 0, None, closed="neither"), None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "n_split_epochs": [Interval(Integral, 0, None, closed="left")],
+        "missing_party": [StrOptions({"raise", "zero"})],
+        "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "max_grad_norm": [Interval(Real, 0, None, closed="neither")],
+        "division": [StrOptions({"moments", "naive"})],
+        "accountant": [StrOptions({"rdp", "pld"})],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        guest=None,
+        local=(64,),
+        local_width=32,
+        host=(64,),
+        max_epochs=50,
+        batch_size=128,
+        lr=None,
+        optimizer=None,
+        weight_decay=0.0,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        n_split_epochs=0,
+        missing_party="raise",
+        representation_noise=0.0,
+        epsilon=None,
+        delta=1e-5,
+        max_grad_norm=1.0,
+        division="moments",
+        accountant="rdp",
+        n_jobs=None,
+        transport="local",
+        random_state=None,
+    ):
+        self.parties = parties
+        self.active = active
+        self.guest = guest
+        self.local = local
+        self.local_width = local_width
+        self.host = host
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_split_epochs = n_split_epochs
+        self.missing_party = missing_party
+        self.representation_noise = representation_noise
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_grad_norm = max_grad_norm
+        self.division = division
+        self.accountant = accountant
+        self.n_jobs = n_jobs
+        self.transport = transport
+        self.random_state = random_state
+
+    def _fit(self, X, y, labels, weights, n_outputs, loss):
+        """The paper's Algorithm 1, and split learning where it ends."""
+        sequences = seed_sequence(self.random_state).spawn(6)
+        to_split, to_parties, to_guests, to_host, to_rows, to_noise = sequences
+        X = self._fit_partition(X, y, to_split)
+        check_consistent_length(X, labels)
+        encoders = self._make_encoders(to_guests)
+        plan = self._plan(encoders, len(labels))
+        guests, host = self._make_parties(to_parties, encoders, plan, n_outputs, loss)
+        blocks = self.partition_.split(X)
+        context = self._init_callback_context(
+            max_subtasks=1 + self.max_epochs + self.n_split_epochs
+        )
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        self.communication_ = log = CommunicationLog()
+
+        task = context.subcontext(task_name="one round")
+        task.call_on_fit_task_begin(estimator=self)
+        guests, received = self._gather(
+            [
+                guest.holding(block=blocks[guest.name], sequence=sequence)
+                for guest, sequence in zip(
+                    guests, to_noise.spawn(len(guests)), strict=True
+                )
+            ],
+            "learn",
+            log,
+        )
+        matrices = check_rows(received, len(labels))
+        if not received and host.name not in self._holders:
+            raise ValueError(
+                f"no guest answered, and the host {host.name!r} holds no column"
+            )
+        self.answered_ = list(received)
+        self._widths = {
+            name: sent.shape[1]
+            for name, sent in zip(self.answered_, matrices, strict=True)
+        }
+        self.bytes_curve_ = [log.n_bytes]
+        task.call_on_fit_task_end(estimator=self)
+
+        host = host.holding(
+            block=blocks[host.name],
+            labels=labels,
+            weights=weights,
+            sequence=to_noise.spawn(1)[0],
+        )
+        train_host = self._train_function(plan, to_host)
+        self._train_host(host, received, train_host, context)
+        if self.n_split_epochs:
+            guests = [
+                guest.holding(block=blocks[guest.name], sequence=to_noise.spawn(1)[0])
+                for guest in guests
+            ]
+            with self._connect([host, *guests], log, host.name) as session:
+                self._train_split(session, plan, len(labels), to_rows, context)
+            host, *guests = session.parties.values()
+        host.release()
+        self._parties = {party.name: party for party in [host, *guests]}
+        self._account(plan, encoders)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def _gather(self, guests, operation, log):
+        """One round: ask every guest by itself; those that answered, and their answers.
+
+        Every guest has a session of its own, so that one that does not answer ends
+        nobody else's work.
+        """
+
+        def ask(guest):
+            messages = CommunicationLog()
+            try:
+                with self._connect([guest], messages, self._active) as session:
+                    answer = session.ask(guest.name, operation)
+            except (PartyTypeError, PartyValueError):
+                raise
+            except PartyError as error:
+                return guest, None, messages, error
+            return session.parties[guest.name], answer, messages, None
+
+        log.begin_round()
+        replies = Parallel(n_jobs=self.n_jobs, backend="threading")(
+            delayed(ask)(guest) for guest in guests
+        )
+        missing = [error for *_, error in replies if error is not None]
+        if missing and self.missing_party == "raise":
+            raise PartyError(
+                missing[0].party,
+                f"{missing[0].message} (missing_party='zero' goes on without it)",
+            ) from missing[0]
+        if missing:
+            warnings.warn(
+                f"{len(missing)} of {len(guests)} guests did not answer, and zeros "
+                f"stand for what they would have sent: {'; '.join(map(str, missing))}",
+                MissingPartyWarning,
+                stacklevel=5,
+            )
+        for *_, messages, _ in replies:
+            for _, *message in messages.messages:
+                log.record(*message)
+        answered = [reply for reply in replies if reply[3] is None]
+        return (
+            [guest for guest, *_ in answered],
+            {guest.name: answer for guest, answer, *_ in answered},
+        )
+
+    def _train_host(self, host, received, train_host, context):
+        """The host learns alone from what it has."""
+        self.n_iter_ = 0
+        self.loss_curve_, self.validation_loss_curve_ = [], []
+
+        def report(epoch, losses):
+            task = context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=self)
+            self.n_iter_ = epoch
+            for curve, name in (
+                (self.loss_curve_, "train_loss"),
+                (self.validation_loss_curve_, "valid_loss"),
+            ):
+                curve += [losses[name]] if name in losses else []
+            return task.call_on_fit_task_end(estimator=self)
+
+        host.perform(
+            "learn_once", {"received": received, "train": train_host, "report": report}
+        )
+
+    def _train_split(self, session, plan, n_rows, sequence, context):
+        """Multi-round FedOnce: split learning from the networks of the one round."""
+        to_table, to_epochs = sequence.spawn(2)
+        session.begin_round()
+        order = {"seed": int_seed(to_table)}
+        if plan is None:
+            session.call("join", **order)
+        else:
+            order |= {
+                "shared": to_epochs.generate_state(4).tolist(),
+                "run": asdict(plan.split),
+                "max_grad_norm": self.max_grad_norm,
+                "lr": self._lr,
+            }
+            session.call("join_privately", to=self.answered_, **order)
+            widths = list(self._widths.values())
+            session.ask(self._active, "join_privately", widths=widths, **order)
+        for epoch_seed in to_epochs.generate_state(self.n_split_epochs):
+            task = context.subcontext(task_name="split epoch")
+            task.call_on_fit_task_begin(estimator=self)
+            if plan is None:
+                self._split_epoch(session, int(epoch_seed), n_rows)
+            else:
+                for _ in range(plan.per_epoch):
+                    self._private_step(session)
+            self.bytes_curve_.append(session.log.n_bytes)
+            if task.call_on_fit_task_end(estimator=self):
+                break
+
+    def _split_epoch(self, session, seed, n_rows):
+        """One pass of split learning, as SplitNN does it."""
+        session.call("begin_epoch", seed=seed, n_train=n_rows)
+        batches = batch_bounds(n_rows, self.batch_size)
+        losses = [
+            self._step(session, self._active, self.answered_, self._widths, *bounds)
+            for bounds in batches
+        ]
+        sizes = [stop - start for start, stop in batches]
+        self.loss_curve_.append(float(np.average(losses, weights=sizes)))
+        check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
+
+    def _private_step(self, session):
+        """Everybody draws the same rows, and adds noise to its own gradients."""
+        n_drawn = session.ask(self._active, "draw")
+        session.begin_round()
+        received = session.call("forward_rows", to=self.answered_)
+        check_rows(received, n_drawn, self._widths)
+        gradients = session.ask(self._active, "learn_rows", received=received)
+        session.begin_round()
+        each = {name: {"gradient": sent} for name, sent in gradients.items()}
+        session.call("backward_rows", to=self.answered_, each=each)
+
+    def _serve(self, X, operation):
+        """The paper's Algorithm 2: what the host computes for rows to be served."""
+        check_is_fitted(self)
+        n_rows = _num_samples(X)
+        blocks = self.partition_.split(X)
+        holding = {
+            name: party.holding(block=blocks[name])
+            for name, party in self._parties.items()
+        }
+        host = holding.pop(self._active)
+        _, received = self._gather(list(holding.values()), "encode", current_log())
+        check_rows(received, n_rows, self._widths)
+        zeros = {
+            name: np.zeros((n_rows, width), dtype=np.float32)
+            for name, width in self._widths.items()
+        }
+        return host.perform(
+            operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
+        )
+
+    def _make_parties(self, sequence, encoders, plan, n_outputs, loss):
+        """Guests in their order, and the host."""
+        to_prepare, to_models, to_keys = sequence.spawn(3)
+        prepare = self.partition_._make_transformers(to_prepare)
+        names = list(self.partition_.parties_)
+        optimizer = self.optimizer
+        if self.weight_decay:
+            optimizer = partial(
+                torch.optim.Adam if optimizer is None else optimizer,
+                weight_decay=self.weight_decay,
+            )
+        optimize = Optimize(optimizer, self._lr)
+        guests = []
+        for name, to_model, to_key in zip(
+            names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
+        ):
+            seed = int_seed(to_model)
+            if name == self._active:
+                host = HostParty(
+                    name,
+                    prepare.get(name),
+                    Build(self.local, self.local_width),
+                    optimize,
+                    seed,
+                    Build(self.host, n_outputs),
+                    loss,
+                )
+            else:
+                guests.append(
+                    GuestParty(
+                        name,
+                        prepare[name],
+                        encoders[name],
+                        self.representation_noise,
+                        to_key.generate_state(8).tobytes(),
+                        optimize,
+                        seed,
+                        None if plan is None else plan.guests.get(name),
+                        self.max_grad_norm,
+                    )
+                )
+        return guests, host
+
+    def _make_encoders(self, sequence):
+        """Every guest's own encoder, by name, each with a random stream of its own."""
+        names = [name for name in self.partition_.parties_ if name != self._active]
+        given = self.guest
+        if not isinstance(given, dict):
+            encoder = self._default_encoder() if given is None else given
+            given = dict.fromkeys(names, encoder)
+        unknown = sorted(set(given) - set(self.partition_.parties_))
+        lacking = sorted(set(names) - set(given))
+        if unknown or lacking:
+            raise ValueError(
+                f"guest names the parties {unknown}, which do not exist, and lacks "
+                f"{lacking}: give a transformer for every party but the active one"
+            )
+        encoders = {
+            name: seed_party(clone(given[name]), child)
+            for name, child in zip(names, sequence.spawn(len(names)), strict=True)
+        }
+        for name, encoder in encoders.items():
+            has_network = isinstance(encoder, NoiseAsTargetsEncoder)
+            if self.n_split_epochs and not has_network:
+                raise ValueError(
+                    f"n_split_epochs={self.n_split_epochs} trains the guests' networks "
+                    f"further, and the {type(encoder).__name__} of guest {name!r} has "
+                    "none: use NoiseAsTargetsEncoder, or n_split_epochs=0"
+                )
+            if has_network and self.epsilon is not None:
+                _require_plain_steps(f"guest {name!r}", encoder, ["callbacks"])
+        return encoders
+
+    def _default_encoder(self):
+        if self.epsilon is not None and not self.n_split_epochs:
+            return RandomFeaturesEncoder()
+        return NoiseAsTargetsEncoder(
+            max_epochs=self.max_epochs if self.epsilon is None else 0,
+            batch_size=self.batch_size,
+            lr=self._lr,
+            optimizer=self.optimizer,
+            weight_decay=self.weight_decay,
+        )
+
+    def _plan(self, encoders, n_rows):
+        """Steps of every party's private training, with noise within the budget."""
+        if self.epsilon is None:
+            return None
+        _require_plain_steps("the host", self, ["early_stopping", "weight_decay"])
+
+        def plan(parties, settings, n_epochs):
+            per_epoch = ceil(n_rows / settings.batch_size)
+            rate = min(1.0, settings.batch_size / n_rows)
+            return SampledGaussian(rate, n_epochs * per_epoch, parties)
+
+        guests = {
+            name: plan((name,), encoder, encoder.max_epochs)
+            for name, encoder in encoders.items()
+            if isinstance(encoder, NoiseAsTargetsEncoder) and encoder.max_epochs
+        }
+        runs = [*guests.values(), plan((self._active,), self, self.max_epochs)]
+        if self.n_split_epochs:
+            runs.append(plan((self._active, *encoders), self, self.n_split_epochs))
+        noisy = calibrate_noise(
+            runs,
+            self.epsilon,
+            self.delta,
+            accountant=self.accountant,
+            division=self.division,
+        )
+        return _Plan(
+            dict(zip(guests, noisy, strict=False)),
+            noisy[len(guests)],
+            noisy[-1] if self.n_split_epochs else None,
+            ceil(n_rows / self.batch_size),
+        )
+
+    def _train_function(self, plan, sequence):
+        """How the host trains its networks."""
+        if plan is not None:
+            return partial(
+                train_host_privately,
+                run=plan.host,
+                per_epoch=plan.per_epoch,
+                sequence=sequence,
+                max_grad_norm=self.max_grad_norm,
+                lr=self._lr,
+            )
+        return partial(
+            train,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            lr=self._lr,
+            sequence=sequence,
+            optimizer=self.optimizer,
+            weight_decay=self.weight_decay,
+            early_stopping=self.early_stopping,
+            validation_fraction=self.validation_fraction,
+            n_iter_no_change=self.n_iter_no_change,
+        )
+
+    def _account(self, plan, encoders):
+        """What was spent, and what the guarantee does not cover."""
+        self.__dict__.pop("epsilon_spent_", None)
+        if plan is None:
+            return
+        runs = [*plan.guests.values()]
+        runs.append(replace(plan.host, steps=self.n_iter_ * plan.per_epoch))
+        if plan.split is not None:
+            n_epochs = len(self.bytes_curve_) - 1
+            runs.append(replace(plan.split, steps=n_epochs * plan.per_epoch))
+        self.epsilon_spent_ = account_privacy(
+            runs,
+            self.delta,
+            accountant=self.accountant,
+            division=self.division,
+            not_covered=[
+                "How every party scales, imputes and encodes its own columns.",
+                *self._uncovered_labels(),
+                *_uncovered_guests(encoders),
+            ],
+        )
+
+    @property
+    def _lr(self):
+        if self.lr is not None:
+            return self.lr
+        return 1e-3 if self.epsilon is None else 0.5
+
+    @property
+    def _n_features_out(self):
+        own = self.local_width if self._active in self._holders else 0
+        return own + sum(self._widths.values())
+
+    def transform(self, X):
+        """Joint representation: the host's local network's, then every guest's.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        representation : ndarray of shape (n_samples, n_components), dtype float32
+        """
+        return self._serve(X, "combine")
+
+
+def _require_plain_steps(who, settings, forbidden):
+    for name in ["optimizer", *forbidden]:
+        if getattr(settings, name):
+            raise ValueError(
+                f"{name} of {who} cannot be used with a budget: private training takes "
+                "plain gradient steps and looks at no loss"
+            )
+
+
+def _uncovered_guests(encoders):
+    """Sentences about guests whose guarantee does not hold, or that have none."""
+    for name, encoder in encoders.items():
+        if isinstance(encoder, RandomFeaturesEncoder):
+            continue
+        kind = type(encoder).__name__
+        if not isinstance(encoder, NoiseAsTargetsEncoder):
+            sentence = f"The {kind} of guest {name!r}, which is fitted without noise."
+            warnings.warn(sentence, PrivacyLeakWarning, stacklevel=6)
+            yield sentence
+        elif (
+            encoder.max_epochs
+            and encoder.targets == "noise"
+            and encoder.update_every is not None
+        ):
+            yield (
+                f"The assignment of targets at guest {name!r}: it makes the gradients "
+                "of the rows of a batch depend on each other and on earlier batches, "
+                "which clipping does not bound."
+            )
+
+
+class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
+    """One round of representations, then a network at the host (FedOnce).
+
+    Every guest learns a representation of its columns without labels and sends it once;
+    the host trains a network on it and on its own columns [1]_. Multi-round FedOnce
+    goes on with split learning from there; FedOnce-L1 keeps the released networks
+    within a budget of differential privacy.
+
+    Read more in the :ref:`User Guide <fedonce>`.
+
+    Parameters
+    ----------
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`.
+    active : str or int, default=0
+        Name or position of the host, which holds the labels and trains the
+        model. It may hold no columns. All other parties are guests.
+    guest : transformer, dict of str to transformer or None, default=None
+        What turns a guest's prepared columns into its representation; a dict says it
+        for each guest by name. Every guest gets a clone with a seed of its own. By
+        default a :class:`NoiseAsTargetsEncoder` that is trained with this estimator's
+        ``max_epochs``, ``batch_size``, ``lr``, ``optimizer`` and ``weight_decay``; with
+        a budget, a :class:`RandomFeaturesEncoder` or, for split epochs, an encoder that
+        is not trained before them. ``PCA(3)`` is the paper's FedOnce-PCA. An encoder
+        that is given brings its own settings; with a budget its ``lr`` is that of plain
+        gradient steps, so set it.
+    local : array-like of int or callable, default=(64,)
+        The host's local network on its own columns: sizes of the hidden layers of a
+        perceptron, or ``local(n_inputs, n_outputs)`` that returns a
+        ``torch.nn.Module``.
+    local_width : int, default=32
+        Number of outputs of the local network.
+    host : array-like of int or callable, default=(64,)
+        The head, given in the same way: the paper's host model. Its inputs are the
+        outputs of the local network and every guest's representation.
+    max_epochs : int, default=50
+        Number of passes over the rows.
+    batch_size : int, default=128
+        Rows per step; with a budget, their expected number. A last batch of one row
+        joins its predecessor.
+    lr : float or None, default=None
+        Learning rate; by default 1e-3, and 0.5 with a budget.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default, and plain SGD with a budget, which allows
+        no other.
+    weight_decay : float, default=0.0
+        Of the optimiser; none with a budget, at the guests neither.
+    early_stopping : bool, default=False
+        Whether the host holds out rows, stops when their loss no longer improves, and
+        goes back to the networks that were best on them. Split epochs take all rows.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    n_split_epochs : int, default=0
+        Epochs of split learning after the one round: multi-round FedOnce. The guests'
+        networks, which a :class:`NoiseAsTargetsEncoder` has, go on as they are.
+    missing_party : {"raise", "zero"}, default="raise"
+        What happens when a guest does not answer: its process died, it took too long
+        (:class:`ProcessTransport` has a ``timeout``), it failed, or it holds no value
+        of any row that it is asked about. Either a
+        :class:`~skvfl.exceptions.PartyError`, or a
+        :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
+        of its representation. A guest that refuses its input is an error in any case.
+    representation_noise : float, default=0.0
+        Standard deviation of the Gaussian noise that guests add to what they send. The
+        noise is a secret function of the row, so that asking again does not average it
+        away.
+    epsilon : float or None, default=None
+        Budget of differential privacy for the released networks of all parties
+        together (FedOnce-L1); a ceiling, of which at least half is spent.
+    delta : float, default=1e-5
+        Probability that the guarantee leaves out.
+    max_grad_norm : float, default=1.0
+        Norm to which the gradient of every row is clipped, with a budget.
+    division : {"moments", "naive"}, default="moments"
+        How the budget is divided among the parties that spend it. ``"naive"`` is the
+        paper's Priv-Baseline: an equal share for each.
+    accountant : {"rdp", "pld"}, default="rdp"
+        See :func:`skvfl.privacy.account_privacy`.
+    n_jobs : int or None, default=None
+        Number of guests that work at the same time, in threads, as in joblib. Worth it
+        where they train long or live in processes of their own.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes in the loss, as in scikit-learn.
+    transport : {"local", "process"} or Transport, default="local"
+        How the guests are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`. The host is this process.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and purpose. ``None`` takes fresh entropy
+        from the operating system. Whoever knows the seed knows the noise of private
+        training.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    answered_ : list of str
+        Guests that answered in ``fit``, in their order. The others have no part in the
+        model.
+    loss_curve_ : list of float
+        Mean training loss of the host's every epoch, then of every split epoch.
+    validation_loss_curve_ : list of float
+        Loss of the held-out rows after the host's every epoch; empty without early
+        stopping.
+    n_iter_ : int
+        Number of the host's own epochs; those after them are split epochs.
+    bytes_curve_ : list of int
+        Bytes that had crossed after the one round, and after every split epoch.
+    epsilon_spent_ : PrivacySpent
+        What was spent, and what the guarantee does not cover; only with a budget.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``. Its first round is the one round: one message of
+        representations from every guest.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    FedOnceRegressor : The same for numerical targets.
+    NoiseAsTargetsEncoder : What a guest does by default.
+    SplitNNClassifier : Two rounds for every batch.
+
+    Notes
+    -----
+    *Who learns what.* The host sees the representation of every row of every guest, in
+    ``fit`` and whenever it predicts, and can train models that invert it; noise on
+    representations makes that harder and proves nothing. Guests see nothing at all in
+    one-round training: no label, no gradient, nothing of each other. In split epochs
+    they see gradients, from which labels can be inferred. Differential privacy protects
+    rows from those who are given the trained networks, not from the host:
+    ``epsilon_spent_`` says what it covers.
+
+    In this version a fitted estimator holds every party's networks, so that it can
+    predict in one place.
+
+    *Deviations from the paper.* Every party scales its own columns, and nothing is
+    normalised over parties. The order of the rows in batches is drawn anew in every
+    epoch. Private training draws every batch by Poisson sampling, as its accountant
+    assumes. The paper's own guest can be trained with a budget, but the assignment of
+    targets makes rows depend on each other, which clipping does not bound: see
+    :ref:`the user guide <fedonce_privacy>`.
+
+    References
+    ----------
+    .. [1] Z. Wu, Q. Li, B. He, "Practical Vertical Federated Learning with Unsupervised
+       Representation Learning".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from skvfl import FedOnceClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> once = FedOnceClassifier(parties=3, max_epochs=20, random_state=0).fit(X, y)
+    >>> once.score(X, y) > 0.95
+    True
+    >>> once.communication_.n_rounds, once.communication_.n_messages
+    (1, 2)
+    """
+
+    _parameter_constraints = {
+        **_BaseFedOnce._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        guest=None,
+        local=(64,),
+        local_width=32,
+        host=(64,),
+        max_epochs=50,
+        batch_size=128,
+        lr=None,
+        optimizer=None,
+        weight_decay=0.0,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        n_split_epochs=0,
+        missing_party="raise",
+        representation_noise=0.0,
+        epsilon=None,
+        delta=1e-5,
+        max_grad_norm=1.0,
+        division="moments",
+        accountant="rdp",
+        n_jobs=None,
+        class_weight=None,
+        transport="local",
+        random_state=None,
+    ):
+        super().__init__(
+            parties=parties,
+            active=active,
+            guest=guest,
+            local=local,
+            local_width=local_width,
+            host=host,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            lr=lr,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            n_split_epochs=n_split_epochs,
+            missing_party=missing_party,
+            representation_noise=representation_noise,
+            epsilon=epsilon,
+            delta=delta,
+            max_grad_norm=max_grad_norm,
+            division=division,
+            accountant=accountant,
+            n_jobs=n_jobs,
+            transport=transport,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Let the guests send their representations, and train the host.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The host's labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the loss; they stay with the host.
+
+        Returns
+        -------
+        self : FedOnceClassifier
+
+        Raises
+        ------
+        ValueError
+            If the labels are not classes, or if the parties and the columns do not
+            match; the message names both.
+        PartyError
+            If a party fails; the message names it.
+        PrivacyBudgetError
+            If the budget cannot be kept.
+        """
+        codes = self._encode_classes(y)
+        weights = self._row_weights(X, sample_weight, self.class_weight, codes)
+        loss = partial(functional.cross_entropy, reduction="none")
+        return self._fit(X, y, codes, weights, len(self.classes_), loss)
+
+    def _uncovered_labels(self):
+        yield "The list of classes."
+        if self.class_weight == "balanced":
+            yield "The weights of the classes."
+
+    def predict_proba(self, X):
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes), dtype float64
+            Columns in the order of ``classes_``.
+        """
+        return softmax(self._serve(X, "predict").astype(np.float64), axis=1)
+
+    def predict(self, X):
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Of the data type of ``classes_``.
+        """
+        codes = self._serve(X, "predict").argmax(axis=1)
+        return self.classes_[codes]
+
+
+class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
+    """FedOnce for a numerical target; see :class:`FedOnceClassifier`.
+
+    The host standardises its target and minimises the squared error; predictions are in
+    the target's own units [1]_.
+
+    Read more in the :ref:`User Guide <fedonce>`.
+
+    Parameters
+    ----------
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`.
+    active : str or int, default=0
+        Name or position of the host, which holds the target and trains the
+        model. It may hold no columns. All other parties are guests.
+    guest : transformer, dict of str to transformer or None, default=None
+        What turns a guest's prepared columns into its representation; a dict says it
+        for each guest by name. Every guest gets a clone with a seed of its own. By
+        default a :class:`NoiseAsTargetsEncoder` that is trained with this estimator's
+        ``max_epochs``, ``batch_size``, ``lr``, ``optimizer`` and ``weight_decay``; with
+        a budget, a :class:`RandomFeaturesEncoder` or, for split epochs, an encoder that
+        is not trained before them. ``PCA(3)`` is the paper's FedOnce-PCA. An encoder
+        that is given brings its own settings; with a budget its ``lr`` is that of plain
+        gradient steps, so set it.
+    local : array-like of int or callable, default=(64,)
+        The host's local network on its own columns: sizes of the hidden layers of a
+        perceptron, or ``local(n_inputs, n_outputs)`` that returns a
+        ``torch.nn.Module``.
+    local_width : int, default=32
+        Number of outputs of the local network.
+    host : array-like of int or callable, default=(64,)
+        The head, given in the same way: the paper's host model. Its inputs are the
+        outputs of the local network and every guest's representation.
+    max_epochs : int, default=50
+        Number of passes over the rows.
+    batch_size : int, default=128
+        Rows per step; with a budget, their expected number. A last batch of one row
+        joins its predecessor.
+    lr : float or None, default=None
+        Learning rate; by default 1e-3, and 0.5 with a budget.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default, and plain SGD with a budget, which allows
+        no other.
+    weight_decay : float, default=0.0
+        Of the optimiser; none with a budget, at the guests neither.
+    early_stopping : bool, default=False
+        Whether the host holds out rows, stops when their loss no longer improves, and
+        goes back to the networks that were best on them. Split epochs take all rows.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    n_split_epochs : int, default=0
+        Epochs of split learning after the one round: multi-round FedOnce. The guests'
+        networks, which a :class:`NoiseAsTargetsEncoder` has, go on as they are.
+    missing_party : {"raise", "zero"}, default="raise"
+        What happens when a guest does not answer: its process died, it took too long
+        (:class:`ProcessTransport` has a ``timeout``), it failed, or it holds no value
+        of any row that it is asked about. Either a
+        :class:`~skvfl.exceptions.PartyError`, or a
+        :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
+        of its representation. A guest that refuses its input is an error in any case.
+    representation_noise : float, default=0.0
+        Standard deviation of the Gaussian noise that guests add to what they send. The
+        noise is a secret function of the row, so that asking again does not average it
+        away.
+    epsilon : float or None, default=None
+        Budget of differential privacy for the released networks of all parties
+        together (FedOnce-L1); a ceiling, of which at least half is spent.
+    delta : float, default=1e-5
+        Probability that the guarantee leaves out.
+    max_grad_norm : float, default=1.0
+        Norm to which the gradient of every row is clipped, with a budget.
+    division : {"moments", "naive"}, default="moments"
+        How the budget is divided among the parties that spend it. ``"naive"`` is the
+        paper's Priv-Baseline: an equal share for each.
+    accountant : {"rdp", "pld"}, default="rdp"
+        See :func:`skvfl.privacy.account_privacy`.
+    n_jobs : int or None, default=None
+        Number of guests that work at the same time, in threads, as in joblib. Worth it
+        where they train long or live in processes of their own.
+    transport : {"local", "process"} or Transport, default="local"
+        How the guests are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`. The host is this process.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and purpose. ``None`` takes fresh entropy
+        from the operating system. Whoever knows the seed knows the noise of private
+        training.
+
+    Attributes
+    ----------
+    answered_ : list of str
+        Guests that answered in ``fit``, in their order. The others have no part in the
+        model.
+    loss_curve_ : list of float
+        Mean training loss of the host's every epoch, then of every split epoch.
+    validation_loss_curve_ : list of float
+        Loss of the held-out rows after the host's every epoch; empty without early
+        stopping.
+    n_iter_ : int
+        Number of the host's own epochs; those after them are split epochs.
+    bytes_curve_ : list of int
+        Bytes that had crossed after the one round, and after every split epoch.
+    epsilon_spent_ : PrivacySpent
+        What was spent, and what the guarantee does not cover; only with a budget.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``. Its first round is the one round: one message of
+        representations from every guest.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    FedOnceClassifier : The same for classes.
+    NoiseAsTargetsEncoder : What a guest does by default.
+    SplitNNRegressor : Two rounds for every batch.
+
+    Notes
+    -----
+    *Who learns what.* The host sees the representation of every row of every guest, in
+    ``fit`` and whenever it predicts, and can train models that invert it; noise on
+    representations makes that harder and proves nothing. Guests see nothing at all in
+    one-round training: no label, no gradient, nothing of each other. In split epochs
+    they see gradients, from which labels can be inferred. Differential privacy protects
+    rows from those who are given the trained networks, not from the host:
+    ``epsilon_spent_`` says what it covers.
+
+    In this version a fitted estimator holds every party's networks, so that it can
+    predict in one place.
+
+    *Deviations from the paper.* Every party scales its own columns, and nothing is
+    normalised over parties. The order of the rows in batches is drawn anew in every
+    epoch. Private training draws every batch by Poisson sampling, as its accountant
+    assumes. The paper's own guest can be trained with a budget, but the assignment of
+    targets makes rows depend on each other, which clipping does not bound: see
+    :ref:`the user guide <fedonce_privacy>`.
+
+    References
+    ----------
+    .. [1] Z. Wu, Q. Li, B. He, "Practical Vertical Federated Learning with Unsupervised
+       Representation Learning".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skvfl import FedOnceRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> once = FedOnceRegressor(parties=3, random_state=0).fit(X, y)
+    >>> once.score(X, y) > 0.5
+    True
+    """
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Let the guests send their representations, and train the host.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The host's target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the loss; they stay with the host.
+
+        Returns
+        -------
+        self : FedOnceRegressor
+
+        Raises
+        ------
+        ValueError
+            If the parties and the columns do not match; the message names both.
+        PartyError
+            If a party fails; the message names it.
+        PrivacyBudgetError
+            If the budget cannot be kept.
+        """
+        target = self._encode_target(y)
+        self._mean, self._scale = target.mean(), target.std() or 1.0
+        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        weights = self._row_weights(X, sample_weight)
+        return self._fit(X, y, standard, weights, 1, _squared_error)
+
+    def _uncovered_labels(self):
+        yield "The mean and the standard deviation of the target."
+
+    def predict(self, X):
+        """Predict targets in their own units.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,), dtype float64
+        """
+        outputs = self._serve(X, "predict").astype(np.float64)
+        return outputs[:, 0] * self._scale + self._mean

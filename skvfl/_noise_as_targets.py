@@ -1,0 +1,336 @@
+"""Noise as targets: representations learnt without labels (the FedOnce paper)."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from skvfl._random import int_seed, seed_sequence
+from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
+from skvfl.nn._build import Build
+from skvfl.nn._noise_as_targets import NoiseTargets, train_together
+from skvfl.nn._split import infer, tensor
+from skvfl.nn._training import train
+
+
+class NoiseAsTargetsEncoder(
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
+):
+    """Represent rows by a network whose outputs are drawn to random points.
+
+    Every row has a target, drawn uniformly from the unit sphere. The network is trained
+    to hit the targets, and in every batch the rows exchange them so that they are as
+    near as they can be: rows that are alike come to lie together, and all rows fill the
+    sphere. Section 2.2 of the FedOnce paper [1]_, whose guests encode their columns in
+    this way without seeing a label.
+
+    Read more in the :ref:`User Guide <fedonce>`.
+
+    Parameters
+    ----------
+    n_components : int, default=3
+        Number of columns of the representation.
+    module : array-like of int or callable, default=(30, 30)
+        Sizes of the hidden layers of a perceptron, or ``module(n_inputs, n_outputs)``
+        that returns a ``torch.nn.Module``: a class, or for tiles of images a
+        :class:`~skvfl.nn.ConvolutionalBottom`.
+    output_activation : {"tanh", "identity"}, default="tanh"
+        What comes after the module.
+    max_epochs : int, default=50
+        Number of passes over the rows; 0 leaves the network as it is drawn.
+    batch_size : int, default=100
+        Rows per step, which exchange targets among them; the time that takes grows
+        with the cube of their number. A last batch of one row joins its predecessor.
+    lr : float, default=1e-3
+        Learning rate.
+    weight_decay : float, default=1e-5
+        Of the optimiser.
+    targets : {"noise", "projection"}, default="noise"
+        Random points, or for each row the direction of its own random projection, the
+        same for all rows. The latter are never exchanged.
+    update_every : int or None, default=1
+        Every how many epochs rows exchange targets; what they have got they keep. None
+        leaves every row its first target.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default.
+    callbacks : list of skorch.callbacks.Callback or None, default=None
+        Called while training, as by skorch.
+    device : str, default="cpu"
+        Where to train, as torch names it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the weights, the targets and the order of the rows. ``None`` takes fresh
+        entropy from the operating system.
+
+    Attributes
+    ----------
+    module_ : torch.nn.Module
+        The network, its last activation included, in evaluation mode on the CPU.
+    loss_curve_ : list of float
+        Mean loss of every epoch: half the squared distance from the target.
+    n_iter_ : int
+        Number of epochs.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    FedOnceClassifier : Has such an encoder at every guest.
+    RandomFeaturesEncoder : Learns nothing, and reveals nothing of other rows.
+
+    Notes
+    -----
+    Scale the columns first; the estimators of this package do.
+
+    *What the paper leaves open.* The loss is its equation 1: half the squared distance
+    from the target, summed over components and averaged over the batch. As in the
+    authors' program, exchanged targets are kept, and representations are computed in
+    evaluation mode. Their guests have no activation after the last layer where there
+    are more than two classes.
+
+    *Who learns what.* Neither rows nor targets are kept. Whoever receives a
+    representation learns which rows are alike, and with the network can look for
+    columns that give it. The exchange makes the target of a row depend on all others of
+    its batch, so that clipping gradients row by row does not bound what one row
+    changes.
+
+    References
+    ----------
+    .. [1] Z. Wu, Q. Li, B. He, "Practical Vertical Federated Learning with Unsupervised
+       Representation Learning", equation 1 and Algorithm 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.preprocessing import scale
+    >>> from skvfl import NoiseAsTargetsEncoder
+    >>> X = scale(load_digits(return_X_y=True)[0])
+    >>> encoder = NoiseAsTargetsEncoder(max_epochs=20, random_state=0).fit(X)
+    >>> encoder.transform(X).shape
+    (1797, 3)
+    >>> encoder.loss_curve_[-1] < 0.5 * encoder.loss_curve_[0]
+    True
+    """
+
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "module": ["array-like", callable],
+        "output_activation": [StrOptions({"tanh", "identity"})],
+        "max_epochs": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "targets": [StrOptions({"noise", "projection"})],
+        "update_every": [Interval(Integral, 1, None, closed="left"), None],
+        "optimizer": [callable, None],
+        "callbacks": [list, None],
+        "device": [str],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components=3,
+        *,
+        module=(30, 30),
+        output_activation="tanh",
+        max_epochs=50,
+        batch_size=100,
+        lr=1e-3,
+        weight_decay=1e-5,
+        targets="noise",
+        update_every=1,
+        optimizer=None,
+        callbacks=None,
+        device="cpu",
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.module = module
+        self.output_activation = output_activation
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.targets = targets
+        self.update_every = update_every
+        self.optimizer = optimizer
+        self.callbacks = callbacks
+        self.device = device
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Train the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Columns as numbers, best standardised.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NoiseAsTargetsEncoder
+
+        Raises
+        ------
+        ValueError
+            If the loss is not finite; the message names the cure.
+        """
+        X, noise, to_rows = self._start(X)
+        context = self._init_callback_context(max_subtasks=self.max_epochs)
+        context.call_on_fit_task_begin(estimator=self, X=X)
+
+        def end_epoch(epoch, losses):
+            noise.begin_epoch(epoch + 1)
+            self.loss_curve_.append(losses["train_loss"])
+            task = context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=self)
+            return task.call_on_fit_task_end(estimator=self)
+
+        if self.max_epochs:
+            train(
+                self.module_,
+                X,
+                np.arange(len(X)),
+                loss=noise,
+                max_epochs=self.max_epochs,
+                batch_size=self.batch_size,
+                lr=self.lr,
+                sequence=to_rows,
+                optimizer=self.optimizer,
+                weight_decay=self.weight_decay,
+                callbacks=self.callbacks,
+                device=self.device,
+                report=end_epoch,
+            )
+        self.n_iter_ = len(self.loss_curve_)
+        context.call_on_fit_task_end(estimator=self, X=X)
+        return self
+
+    def _start(self, X):
+        """Columns, targets, and the stream of the order of the rows."""
+        X = validate_data(self, X, dtype=np.float32)
+        to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
+        build = Build(self.module, self.n_components)
+        generator = torch.Generator().manual_seed(int_seed(to_weights))
+        self.module_ = build(X.shape[1], generator).eval()
+        if self.output_activation == "tanh":
+            self.module_ = nn.Sequential(self.module_, nn.Tanh()).eval()
+        self.loss_curve_ = []
+        projects = self.targets == "projection"
+        noise = NoiseTargets(
+            len(X),
+            self.n_components,
+            None if projects else self.update_every,
+            to_targets,
+            self.device,
+            X if projects else None,
+        )
+        return X, noise, to_rows
+
+    @staticmethod
+    def fit_together(encoders, blocks):
+        """Fit the encoders of several parties that one process simulates.
+
+        Faster than one after another, because a layer of all encoders is one matrix
+        product, and with the same results up to rounding. It sees everybody's columns
+        in one place, which no party may: it is for simulations, and no federated
+        estimator uses it.
+
+        Parameters
+        ----------
+        encoders : list of NoiseAsTargetsEncoder
+            With the same parameters, but for ``random_state``: hidden layers of a
+            perceptron, and neither an optimiser of its own nor callbacks nor a device.
+        blocks : list of array-like of shape (n_samples, n_features)
+            Each encoder's columns, any number of them.
+
+        Returns
+        -------
+        encoders : list of NoiseAsTargetsEncoder
+            The same, fitted.
+
+        Raises
+        ------
+        ValueError
+            If the encoders cannot be fitted together.
+        """
+        for encoder in encoders:
+            encoder._validate_params()
+        settings = [encoder._settings_together() for encoder in encoders]
+        if any(each != settings[0] for each in settings):
+            raise ValueError(
+                "encoders that are fitted together have the same parameters, but for "
+                "random_state"
+            )
+        starts = [each._start(X) for each, X in zip(encoders, blocks, strict=True)]
+        inputs, noises, sequences = zip(*starts, strict=True)
+        if len(set(map(len, inputs))) > 1:
+            raise ValueError("the blocks have different numbers of rows")
+        first = encoders[0]
+        curves = train_together(
+            [encoder.module_ for encoder in encoders],
+            inputs,
+            noises,
+            sequences,
+            max_epochs=first.max_epochs,
+            batch_size=first.batch_size,
+            lr=first.lr,
+            weight_decay=first.weight_decay,
+        )
+        for encoder, curve in zip(encoders, curves, strict=True):
+            encoder.loss_curve_, encoder.n_iter_ = curve, len(curve)
+        return encoders
+
+    def _settings_together(self):
+        """Parameters that encoders have in common, if they can be fitted together."""
+        settings = self.get_params(deep=False)
+        own = [settings[name] for name in ("optimizer", "callbacks")]
+        if callable(self.module) or any(own) or self.device != "cpu":
+            raise ValueError(
+                "encoders that are fitted together have hidden layers of a perceptron, "
+                "and no optimizer, callbacks or device of their own"
+            )
+        return settings | {"module": list(self.module), "random_state": None}
+
+    def transform(self, X):
+        """Represent rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Columns as in ``fit``.
+
+        Returns
+        -------
+        X_out : ndarray of shape (n_samples, n_components), dtype float32
+            Outputs of the network, each a function of its row alone.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float32, reset=False)
+        return infer(self.module_, tensor(X)).float().numpy()
+
+    @property
+    def _n_features_out(self):
+        return self.n_components
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags

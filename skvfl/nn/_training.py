@@ -1,0 +1,285 @@
+"""The training loop of everything that a party trains alone.
+
+skorch holds the module, the optimiser, the callbacks and the history; batches are
+slices of tensors, so that a small network does not wait for its data.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from math import ceil, inf
+
+import numpy as np
+import torch
+from skorch import NeuralNet
+from skorch.utils import TeeGenerator
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from skvfl._random import int_seed
+from skvfl.exceptions import ShareableError
+from skvfl.nn._build import FusedAdam
+from skvfl.nn._split import TINY, batch_bounds, tensor
+
+
+class TrainingError(ShareableError, ValueError):
+    """Training cannot start or cannot go on; the message names the cure."""
+
+
+def train(
+    module,
+    inputs,
+    targets=None,
+    *,
+    loss,
+    max_epochs,
+    batch_size,
+    lr,
+    sequence,
+    optimizer=None,
+    weight_decay=0.0,
+    weights=None,
+    early_stopping=False,
+    validation_fraction=0.1,
+    n_iter_no_change=10,
+    callbacks=None,
+    device="cpu",
+    report=None,
+):
+    """Train a module on the rows of one party.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Trained in place, and left in evaluation mode on the CPU. A network of the
+        user's own comes from :class:`skvfl.nn._build.Build`, which gives its dropout a
+        private stream.
+    inputs : ndarray, or tuple of ndarray, of shape (n_samples, ...)
+        What the module is called with, as float32.
+    targets : ndarray, tuple of ndarray or None, default=None
+        What the loss is called with beside the outputs, of their own data types.
+    loss : callable
+        ``loss(outputs, *targets)`` gives a loss for each row, whose weighted mean over
+        a batch is minimised.
+    max_epochs : int
+        Number of passes over the rows.
+    batch_size : int
+        Rows per step. A last batch of one row joins its predecessor.
+    lr : float
+        Learning rate.
+    sequence : numpy.random.SeedSequence
+        Stream of the order of the rows, and of which of them are held out.
+    optimizer : callable or None, default=None
+        Class from ``torch.optim``; Adam in its fused form by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
+    weights : ndarray of shape (n_samples,) or None, default=None
+        Weights of the rows in the loss.
+    early_stopping : bool, default=False
+        Whether to hold out rows, stop when their loss no longer improves, and go back
+        to the parameters that were best on them.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    callbacks : list of skorch.callbacks.Callback or None, default=None
+        Called at the beginning and end of training, epochs and batches. With any, the
+        history also has the loss of every batch, which a device otherwise need not
+        wait for.
+    device : str, default="cpu"
+        Where to train.
+    report : callable or None, default=None
+        ``report(epoch, losses)`` is called after every epoch, with its number from 1
+        and a dict of its ``"train_loss"`` and, with early stopping, ``"valid_loss"``.
+        Training stops where it returns True.
+
+    Returns
+    -------
+    net : skorch.NeuralNet
+        Holds ``module_``, ``optimizer_`` and ``history``, and no rows.
+
+    Raises
+    ------
+    TrainingError
+        If there is no row or no epoch to train on, or a loss is not finite.
+    """
+    inputs, targets = _tuple(inputs), _tuple(targets)
+    data = [*map(tensor, inputs), *(torch.tensor(np.asarray(t)) for t in targets)]
+    if weights is not None:
+        data.append(tensor(weights))
+    data = [each.to(device) for each in data]
+    generator = torch.Generator().manual_seed(int_seed(sequence))
+    n_rows = len(data[0])
+    n_held_out = ceil(validation_fraction * n_rows) if early_stopping else 0
+    if min(n_rows - n_held_out, max_epochs) < 1:
+        raise TrainingError(
+            f"no optimiser step is taken with max_epochs={max_epochs} and {n_rows} "
+            f"rows, of which {n_held_out} are held out: give more of what is missing"
+        )
+    rows, held_out = TensorDataset(*data), None
+    if early_stopping:
+        shuffled = torch.randperm(n_rows, generator=generator)
+        held_out = TensorDataset(*rows[shuffled[:n_held_out]])
+        rows = TensorDataset(*rows[shuffled[n_held_out:]])
+
+    net = _Net(
+        module,
+        _MeanLoss(loss, len(inputs), weights is not None),
+        optimizer=partial(_make_optimizer, optimizer, weight_decay, bool(callbacks)),
+        lr=lr,
+        batch_size=batch_size,
+        max_epochs=max_epochs,
+        callbacks=callbacks,
+        train_split=None,
+        device=device,
+        verbose=0,
+    ).initialize()
+    datasets = {"dataset_train": rows, "dataset_valid": held_out}
+    net.notify("on_train_begin", X=rows, y=None)
+    best, best_epoch, best_state = inf, 0, None
+    for epoch in range(1, max_epochs + 1):
+        net.notify("on_epoch_begin", **datasets)
+        order = torch.randperm(len(rows), generator=generator)
+        losses = {"train_loss": _run_epoch(net, rows, order.to(device), "train")}
+        if early_stopping:
+            order = torch.arange(n_held_out, device=device)
+            with torch.inference_mode():
+                losses["valid_loss"] = _run_epoch(net, held_out, order, "valid")
+        check_finite(list(losses.values()), epoch, lr)
+        for name, mean in losses.items():
+            net.history.record(name, mean)
+        stop = _ends(net, datasets)
+        if report is not None:
+            stop |= bool(report(epoch, losses))
+        if early_stopping and losses["valid_loss"] < best:
+            best, best_epoch = losses["valid_loss"], epoch
+            best_state = copy.deepcopy(net.module_.state_dict())
+        if stop or (early_stopping and epoch - best_epoch >= n_iter_no_change):
+            break
+    if early_stopping:
+        net.module_.load_state_dict(best_state)
+    net.notify("on_train_end", X=rows, y=None)
+    net.module_.cpu().eval()
+    return net
+
+
+class _Net(NeuralNet):
+    """skorch's net without the callbacks that it brings itself."""
+
+    @property
+    def _default_callbacks(self):
+        return []
+
+
+class _MeanLoss(nn.Module):
+    """Weighted mean of a loss over the rows of a batch, and the sum of the weights."""
+
+    def __init__(self, loss, n_inputs, weighted):
+        super().__init__()
+        self.loss = loss
+        self.n_inputs = n_inputs
+        self.weighted = weighted
+
+    def forward(self, outputs, batch):
+        targets = batch[self.n_inputs :]
+        if not self.weighted:
+            losses = self.loss(outputs, *targets)
+            return losses.mean(), len(losses)
+        losses = self.loss(outputs, *targets[:-1])
+        size = targets[-1].sum().clamp_min(TINY)
+        return (losses * targets[-1]).sum() / size, size
+
+
+def _make_optimizer(optimizer, weight_decay, watched, groups, lr):
+    """Optimiser of skorch's parameter groups.
+
+    Callbacks may change what only an optimiser of torch's own has, such as the learning
+    rate; the same step without its bookkeeping is for those who have none.
+    """
+    settings = {"lr": lr}
+    if weight_decay:
+        settings["weight_decay"] = weight_decay
+    if optimizer is not None:
+        return optimizer(groups, **settings)
+    parameters = groups[0]["params"]
+    if watched or parameters[0].device.type != "cpu":
+        return torch.optim.Adam(parameters, fused=True, **settings)
+    return FusedAdam(parameters, lr, weight_decay)
+
+
+def _run_epoch(net, rows, order, prefix):
+    """All batches of an epoch; their mean loss."""
+    module, criterion, optimizer = net.module_, net.criterion_, net.optimizer_
+    training = prefix == "train"
+    watched = bool(net.callbacks_)
+    losses, sizes = [], []
+    module.train(training)
+    for start, stop in batch_bounds(len(rows), net.batch_size):
+        batch = rows[order[start:stop]]
+        if watched:
+            net.notify("on_batch_begin", batch=batch, training=training)
+            module.train(training)
+        outputs = module(*batch[: criterion.n_inputs])
+        loss, size = criterion(outputs, batch)
+        if training:
+            optimizer.zero_grad()
+            loss.backward()
+            if watched:
+                parameters = TeeGenerator(net.get_all_learnable_params())
+                net.notify(
+                    "on_grad_computed",
+                    named_parameters=parameters,
+                    batch=batch,
+                    training=True,
+                )
+            optimizer.step()
+        losses.append(loss.detach())
+        sizes.append(size)
+        if watched:
+            net.history.record_batch(f"{prefix}_loss", loss.item())
+            net.history.record_batch(f"{prefix}_batch_size", stop - start)
+            step = {"loss": loss, "y_pred": outputs}
+            net.notify("on_batch_end", batch=batch, training=training, **step)
+    sizes = torch.tensor(sizes, dtype=torch.float64)
+    losses = torch.stack(losses).cpu().double()
+    return ((losses * sizes).sum() / sizes.sum()).item()
+
+
+def check_finite(losses, epoch, lr):
+    """Refuse to go on where a loss is not finite.
+
+    Parameters
+    ----------
+    losses : list of float
+        Mean losses of an epoch.
+    epoch : int
+        Its number.
+    lr : float
+        Learning rate.
+
+    Raises
+    ------
+    TrainingError
+        If one of them is not finite.
+    """
+    if not np.isfinite(losses).all():
+        raise TrainingError(
+            f"the loss of epoch {epoch} is not finite: standardise the columns and the "
+            f"targets, or lower the learning rate, lr={lr}"
+        )
+
+
+def _ends(net, datasets):
+    """Tell the callbacks that an epoch ends; whether one of them ends training."""
+    try:
+        net.notify("on_epoch_end", **datasets)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _tuple(arrays):
+    if arrays is None:
+        return ()
+    return arrays if isinstance(arrays, tuple) else (arrays,)
