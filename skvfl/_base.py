@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
@@ -17,6 +18,17 @@ from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
+
+
+@contextmanager
+def _no_quotes(name):
+    """Replace a message of numpy that quotes what cannot be read as a number."""
+    try:
+        yield
+    except ValueError as exc:
+        if "could not convert" not in str(exc):
+            raise
+        raise ValueError(f"{name} holds values that are not numbers") from None
 
 
 class VFLEstimator(CallbackSupportMixin, BaseEstimator):
@@ -109,16 +121,20 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _encode_target(self, y):
         """Target as float64."""
         self.__dict__.pop("classes_", None)
-        y = validate_data(self, y=y, y_numeric=True)
+        with _no_quotes("y"):
+            y = validate_data(self, y=y, y_numeric=True).astype(np.float64)
         if not len(y):
             raise ValueError("y holds no target")
-        return y.astype(np.float64)
+        return y
 
     def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
         """Weights of rows, those of their classes included, or None."""
         if sample_weight is None and class_weight is None:
             return None
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        with _no_quotes("sample_weight"):
+            weights = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
         if class_weight is None:
             return weights
         return weights * compute_sample_weight(class_weight, self.classes_[codes])

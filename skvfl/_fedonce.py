@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from skvfl._base import VFLEstimator
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
-from skvfl._random import int_seed, seed_party, seed_sequence
+from skvfl._random import int_seed, one_way, seed_party, seed_sequence
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
@@ -164,8 +164,8 @@ class _BaseFedOnce(_BaseSplitNN):
         task.call_on_fit_task_begin(estimator=self)
         guests, received = self._gather(
             [
-                guest.holding(block=blocks[guest.name], sequence=sequence)
-                for guest, sequence in zip(
+                guest.holding(block=blocks[guest.name], sequence=one_way(to_guest))
+                for guest, to_guest in zip(
                     guests, to_noise.spawn(len(guests)), strict=True
                 )
             ],
@@ -189,13 +189,15 @@ class _BaseFedOnce(_BaseSplitNN):
             block=blocks[host.name],
             labels=labels,
             weights=weights,
-            sequence=to_noise.spawn(1)[0],
+            sequence=one_way(to_noise.spawn(1)[0]),
         )
         train_host = self._train_function(plan, to_host)
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
             guests = [
-                guest.holding(block=blocks[guest.name], sequence=to_noise.spawn(1)[0])
+                guest.holding(
+                    block=blocks[guest.name], sequence=one_way(to_noise.spawn(1)[0])
+                )
                 for guest in guests
             ]
             with self._connect([host, *guests], log, host.name) as session:
@@ -280,7 +282,7 @@ class _BaseFedOnce(_BaseSplitNN):
             session.call("join", **order)
         else:
             order |= {
-                "shared": to_epochs.generate_state(4).tolist(),
+                "shared": one_way(to_epochs).generate_state(4).tolist(),
                 "run": asdict(plan.split),
                 "max_grad_norm": self.max_grad_norm,
                 "lr": self._lr,
@@ -288,14 +290,15 @@ class _BaseFedOnce(_BaseSplitNN):
             session.call("join_privately", to=self.answered_, **order)
             widths = list(self._widths.values())
             session.ask(self._active, "join_privately", widths=widths, **order)
-        for epoch_seed in to_epochs.generate_state(self.n_split_epochs):
+        for to_epoch in to_epochs.spawn(self.n_split_epochs):
             task = context.subcontext(task_name="split epoch")
             task.call_on_fit_task_begin(estimator=self)
             if plan is None:
-                self._split_epoch(session, int(epoch_seed), n_rows)
+                self._split_epoch(session, int_seed(to_epoch), n_rows)
             else:
                 for _ in range(plan.per_epoch):
                     self._private_step(session)
+            session.call("finish")
             self.bytes_curve_.append(session.log.n_bytes)
             if task.call_on_fit_task_end(estimator=self):
                 break
@@ -377,7 +380,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         prepare[name],
                         encoders[name],
                         self.representation_noise,
-                        to_key.generate_state(8).tobytes(),
+                        one_way(to_key).generate_state(8).tobytes(),
                         optimize,
                         seed,
                         None if plan is None else plan.guests.get(name),
@@ -393,11 +396,11 @@ class _BaseFedOnce(_BaseSplitNN):
         if not isinstance(given, dict):
             encoder = self._default_encoder() if given is None else given
             given = dict.fromkeys(names, encoder)
-        unknown = sorted(set(given) - set(self.partition_.parties_))
+        unknown = sorted(set(given) - set(names))
         lacking = sorted(set(names) - set(given))
         if unknown or lacking:
             raise ValueError(
-                f"guest names the parties {unknown}, which do not exist, and lacks "
+                f"guest names {unknown}, which are no guests, and lacks "
                 f"{lacking}: give a transformer for every party but the active one"
             )
         encoders = {
@@ -413,6 +416,7 @@ class _BaseFedOnce(_BaseSplitNN):
                     "none: use NoiseAsTargetsEncoder, or n_split_epochs=0"
                 )
             if has_network and self.epsilon is not None:
+                encoder._validate_params()
                 _require_plain_steps(f"guest {name!r}", encoder, ["callbacks"])
         return encoders
 
@@ -431,6 +435,13 @@ class _BaseFedOnce(_BaseSplitNN):
         """Steps of every party's private training, with noise within the budget."""
         if self.epsilon is None:
             return None
+        if self.delta >= 1 / n_rows:
+            warnings.warn(
+                f"delta={self.delta:g} allows a model that gives away one of the "
+                f"{n_rows} rows: take a delta well below {1 / n_rows:.1g}",
+                PrivacyLeakWarning,
+                stacklevel=5,
+            )
         _require_plain_steps("the host", self, ["early_stopping", "weight_decay"])
 
         def plan(parties, settings, n_epochs):
@@ -489,12 +500,10 @@ class _BaseFedOnce(_BaseSplitNN):
         self.__dict__.pop("epsilon_spent_", None)
         if plan is None:
             return
-        runs = [*plan.guests.values()]
-        runs.append(replace(plan.host, steps=self.n_iter_ * plan.per_epoch))
+        runs = [*plan.guests.values(), plan.host]
         if plan.split is not None:
-            n_epochs = len(self.bytes_curve_) - 1
-            runs.append(replace(plan.split, steps=n_epochs * plan.per_epoch))
-        self.epsilon_spent_ = account_privacy(
+            runs.append(plan.split)
+        spent = account_privacy(
             runs,
             self.delta,
             accountant=self.accountant,
@@ -503,8 +512,25 @@ class _BaseFedOnce(_BaseSplitNN):
                 "How every party scales, imputes and encodes its own columns.",
                 *self._uncovered_labels(),
                 *_uncovered_guests(encoders),
+                *self._uncovered_draws(plan),
             ],
         )
+        # A network that learnt from another's noisy network depends on its rows, too.
+        learnt = [*spent.parties] if plan.split else [self._active] * bool(plan.guests)
+        parties = spent.parties | dict.fromkeys(learnt, spent.epsilon)
+        self.epsilon_spent_ = replace(spent, parties=parties)
+
+    def _uncovered_draws(self, plan):
+        if plan.split is not None:
+            yield (
+                "The sizes of messages in communication_ and bytes_curve_, which tell "
+                "how many rows were drawn in each step."
+            )
+        if self.random_state is not None:
+            yield (
+                "Whatever else is trained with the same random_state: its noise is "
+                "the same, and the difference of two models has none."
+            )
 
     @property
     def _lr(self):
@@ -630,7 +656,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
-        away.
+        away; in split epochs it therefore cancels in the difference of two epochs.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.
@@ -662,9 +688,10 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         Class labels.
     answered_ : list of str
         Guests that answered in ``fit``, in their order. The others have no part in the
-        model.
+        model. Who does not answer later is named by the warning.
     loss_curve_ : list of float
-        Mean training loss of the host's every epoch, then of every split epoch.
+        Mean training loss of the host's every epoch, then of every split epoch; empty
+        with a budget, which no loss is part of.
     validation_loss_curve_ : list of float
         Loss of the held-out rows after the host's every epoch; empty without early
         stopping.
@@ -925,7 +952,7 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
-        away.
+        away; in split epochs it therefore cancels in the difference of two epochs.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.
@@ -953,9 +980,10 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
     ----------
     answered_ : list of str
         Guests that answered in ``fit``, in their order. The others have no part in the
-        model.
+        model. Who does not answer later is named by the warning.
     loss_curve_ : list of float
-        Mean training loss of the host's every epoch, then of every split epoch.
+        Mean training loss of the host's every epoch, then of every split epoch; empty
+        with a budget, which no loss is part of.
     validation_loss_curve_ : list of float
         Loss of the held-out rows after the host's every epoch; empty without early
         stopping.

@@ -223,10 +223,11 @@ class NoiseAsTargetsEncoder(
         context.call_on_fit_task_end(estimator=self, X=X)
         return self
 
-    def _start(self, X):
-        """Columns, targets, and the stream of the order of the rows."""
+    def _start(self, X, secret=None):
+        """Columns, targets (of a secret stream if given), stream of the rows."""
         X = validate_data(self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
+        to_targets = to_targets if secret is None else secret
         build = Build(self.module, self.n_components)
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         self.module_ = build(X.shape[1], generator).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from numbers import Integral
 
 import numpy as np
@@ -26,9 +27,23 @@ def generator(random_state):
     return np.random.default_rng(seed_sequence(random_state))
 
 
+def one_way(sequence):
+    """A stream that may be handed to a party, or whose words may be sent.
+
+    numpy's own streams are invertible functions of the entropy of their root: four
+    words of one give away the root, and with it the streams of everybody else.
+    """
+    state = sequence.generate_state(8).astype("<u4").tobytes()
+    digest = hashlib.sha256(state).digest()
+    return np.random.SeedSequence(int.from_bytes(digest, "little"))
+
+
 def int_seed(sequence):
-    """An integer that scikit-learn's ``random_state`` accepts."""
-    return int(sequence.generate_state(1)[0] >> 1)
+    """An integer that scikit-learn's ``random_state`` accepts.
+
+    It may be sent or kept, see :func:`one_way`.
+    """
+    return int(one_way(sequence).generate_state(1)[0] >> 1)
 
 
 def _owners(estimator):
@@ -79,7 +94,7 @@ def seed_party(estimator, sequence):
                 seed_sequence(given).entropy, spawn_key=child.spawn_key
             )
         if hasattr(owner, "_draw_from"):
-            owner._draw_from(child)
+            owner._draw_from(one_way(child))
         else:
             seeds[key] = int_seed(child)
     return estimator.set_params(**seeds)

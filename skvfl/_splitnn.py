@@ -120,10 +120,10 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         n_train = n_rows - n_held_out
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
-        for epoch_seed in to_epochs.generate_state(self.max_epochs):
+        for to_epoch in to_epochs.spawn(self.max_epochs):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
-            shuffle = {"seed": int(epoch_seed), "n_train": n_train}
+            shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
             session.call("begin_epoch", to={*passive, active}, **shuffle)
             losses = [
                 self._step(session, active, passive, widths, start, stop)
@@ -139,6 +139,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 break
         if self.early_stopping:
             session.call("recall", to={*passive, active})
+        session.call("finish", to={*passive, active})
 
     def _step(self, session, active, passive, widths, start, stop):
         """One batch: a round of activations and a round of gradients."""

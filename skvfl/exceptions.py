@@ -82,6 +82,10 @@ def party_error(party: str, message: str, cause: Exception) -> PartyError:
     return PartyError(party, message)
 
 
+class TrainingError(ShareableError, ValueError):
+    """Training cannot start or cannot go on; the message names the cure."""
+
+
 class PrivacyBudgetError(ShareableError, ValueError):
     """A privacy budget cannot be kept, or there is nothing to spend it on."""
 

@@ -730,6 +730,31 @@ def test_global_output_settings_change_nothing(partial, cancer, parties):
         assert_array_equal(vfl.active_estimator_.predict_proba(alone), expected)
 
 
+class Recorder:
+    """A callback that keeps the names of the tasks that ended."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        pass
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        self.tasks.append(context.task_name)
+
+    def teardown(self, estimator, context):
+        pass
+
+
+def test_callbacks_see_the_two_tasks(cancer, parties):
+    recorder = Recorder()
+    quick(parties).set_callbacks(recorder).fit(*cancer)
+    assert recorder.tasks == ["encode and send", "distil and learn", "fit"]
+
+
 @pytest.mark.parametrize(
     "block",
     [

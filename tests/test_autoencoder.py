@@ -195,6 +195,33 @@ def test_search_in_a_pipeline_and_names(iris):
     assert list(names) == [f"autoencodertransformer{i}" for i in range(width)]
 
 
+class Recorder:
+    """A callback that keeps the names of the tasks that ended, and stops the third."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        pass
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        self.tasks.append(context.task_name)
+        return len(self.tasks) == 3
+
+    def teardown(self, estimator, context):
+        pass
+
+
+def test_callbacks_see_epochs_and_may_end_training(iris):
+    recorder = Recorder()
+    encoder = AutoencoderTransformer(4, max_epochs=9).set_callbacks(recorder)
+    assert encoder.fit(iris[0]).n_iter_ == len(encoder.loss_curve_) == 3
+    assert recorder.tasks == ["epoch"] * 3 + ["fit"]
+
+
 def test_evaluation_is_algorithm_1(iris):
     """Losses and scores are those of training for so many epochs; equation 8."""
     X, y = iris

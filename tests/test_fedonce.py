@@ -149,7 +149,7 @@ def test_default_guests_train_as_the_estimator_says(once, cancer):
     ("guest", "message"),
     [
         ({"shop": PCA(2)}, r"lacks \['lab'\]"),
-        ({"shop": PCA(2), "lab": PCA(2), "spa": PCA(2)}, r"parties \['spa'\]"),
+        ({"shop": PCA(2), "lab": PCA(2), "spa": PCA(2)}, r"guest names \['spa'\]"),
     ],
 )
 def test_guests_by_name_must_be_the_guests(cancer, guest, message):
@@ -394,7 +394,7 @@ def joint_epoch(once, X, y, optimizer, lr):
     steps = optimizer(parameters, lr=lr)
     for module in (*networks, host._top):
         module.train()
-    shuffled = public_order(int(to_epochs.generate_state(1)[0]), len(X))
+    shuffled = public_order(int_seed(to_epochs.spawn(1)[0]), len(X))
     for start, stop in batch_bounds(len(X), once.batch_size):
         rows = shuffled[start:stop]
         steps.zero_grad()
@@ -721,12 +721,17 @@ def test_what_the_guarantee_does_not_cover_is_said(cancer):
     once = FedOnceClassifier(**FAST, guest=guest, class_weight="balanced", epsilon=3.0)
     with pytest.warns(PrivacyLeakWarning, match="The PCA of guest 'shop'"):
         once.fit(*cancer)
-    scaling, classes, weights, pca, assignment = once.epsilon_spent_.not_covered
+    *others, seed = once.epsilon_spent_.not_covered
+    scaling, classes, weights, pca, assignment = others
     assert "scales" in scaling
     assert classes == "The list of classes."
     assert weights == "The weights of the classes."
     assert pca == "The PCA of guest 'shop', which is fitted without noise."
     assert assignment.startswith("The assignment of targets at guest 'lab'")
+    assert "the same random_state" in seed
+    unseeded = FedOnceClassifier(parties=PARTIES, max_epochs=1, epsilon=3.0)
+    spent = unseeded.fit(*cancer).epsilon_spent_
+    assert not any("random_state" in sentence for sentence in spent.not_covered)
 
 
 @pytest.mark.parametrize(
@@ -961,3 +966,125 @@ def test_representations_are_computed_in_double_precision(once, cancer):
     inputs = guest._transformer.transform(once.partition_.split(cancer[0])["shop"])
     sent = infer(guest._encoder.module_, tensor(inputs)).float().numpy()
     assert_array_equal(once.transform(cancer[0])[:, 32:35], sent)
+
+
+def test_noise_cannot_be_gone_around(cancer):
+    """No operation of a guest gives a representation without the noise."""
+    once = FedOnceClassifier(
+        **FAST, guest=NoiseAsTargetsEncoder(max_epochs=1), representation_noise=100.0
+    ).fit(*cancer)
+    X, _ = cancer
+    with once._connect_fitted(X, "bank") as session:
+        noisy = session.ask("shop", "encode")
+        assert noisy.std() > 50
+    for operation in ("prepare", "represent", "remember", "recall"):
+        with (
+            once._connect_fitted(X, "bank") as session,
+            pytest.raises(PartyError, match="offers no operation"),
+        ):
+            session.ask("shop", operation)
+
+
+def test_targets_of_private_guests_do_not_follow_from_what_is_released(
+    cancer, monkeypatch
+):
+    """Targets go by position: who knew them would see which rows there are."""
+    seen = []
+    exchanged = NoiseTargets.half_squares
+
+    def watched(noise, outputs, rows):
+        seen.append(noise.targets)
+        return exchanged(noise, outputs, rows)
+
+    monkeypatch.setattr(NoiseTargets, "half_squares", watched)
+    guest = NoiseAsTargetsEncoder(max_epochs=1, update_every=None)
+    once = FedOnceClassifier(
+        parties={"bank": range(10), "shop": range(10, 30)},
+        guest=guest,
+        max_epochs=1,
+        epsilon=5.0,
+    ).fit(*cancer)
+    encoder = once._parties["shop"]._encoder
+    _, again, _ = encoder._start(
+        once._parties["shop"]._transformer.transform(cancer[0][:, 10:])
+    )
+    assert not torch.equal(again.targets, seen[0])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_epochs": 1, "batch_size": 1000, "lr": 1e38},
+        {
+            "max_epochs": 1,
+            "batch_size": 1000,
+            "epsilon": 5.0,
+            "n_split_epochs": 1,
+            "lr": 1e38,
+        },
+    ],
+    ids=["one round", "private split epoch"],
+)
+def test_a_model_spoilt_by_the_last_step_raises(cancer, settings):
+    once = FedOnceClassifier(
+        parties=PARTIES,
+        guest=NoiseAsTargetsEncoder(max_epochs=0),
+        random_state=0,
+        **settings,
+    )
+    with pytest.raises(ValueError, match="not finite"):
+        once.fit(*cancer)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n_components": 0},
+        {"lr": -1.0},
+        {"targets": "foo"},
+        {"batch_size": 0},
+        {"max_epochs": -1},
+        {"update_every": 0},
+    ],
+    ids=lambda parameters: next(iter(parameters)),
+)
+def test_parameters_of_private_guests_are_checked(cancer, parameters):
+    guest = NoiseAsTargetsEncoder(**parameters)
+    once = FedOnceClassifier(**FAST, guest=guest, epsilon=5.0, missing_party="zero")
+    with pytest.raises(ValueError, match=f"The '{next(iter(parameters))}' parameter"):
+        once.fit(*cancer)
+
+
+def test_private_split_epochs_without_guests(cancer):
+    settings = {"epsilon": 5.0, "n_split_epochs": 1, "max_epochs": 1}
+    once = FedOnceClassifier(parties=1, random_state=0, **settings).fit(*cancer)
+    assert np.isfinite(once.predict_proba(cancer[0])).all()
+
+
+def test_a_party_that_learnt_from_noisy_networks_spends_what_all_spend(cancer):
+    guests = {
+        "shop": NoiseAsTargetsEncoder(max_epochs=1),
+        "lab": RandomFeaturesEncoder(),
+    }
+    spent = FedOnceClassifier(**FAST, guest=guests, epsilon=5.0).fit(*cancer)
+    parties = spent.epsilon_spent_.parties
+    assert parties["bank"] == spent.epsilon_spent_.epsilon
+    assert parties["shop"] < parties["bank"]
+    shared = FedOnceClassifier(**FAST, epsilon=5.0, n_split_epochs=1).fit(*cancer)
+    assert set(shared.epsilon_spent_.parties.values()) == {
+        shared.epsilon_spent_.epsilon
+    }
+    assert any("sizes of messages" in s for s in shared.epsilon_spent_.not_covered)
+
+
+def test_a_large_delta_is_no_guarantee(cancer):
+    once = FedOnceClassifier(**FAST, epsilon=5.0, delta=0.01)
+    with pytest.warns(PrivacyLeakWarning, match="gives away one of the 569 rows"):
+        once.fit(*cancer)
+
+
+def test_a_target_that_is_no_number_is_not_quoted(cancer):
+    X, _ = cancer
+    with pytest.raises(ValueError, match="y holds values that are not numbers") as info:
+        FedOnceRegressor(**FAST).fit(X, ["secret-diagnosis"] * len(X))
+    assert "secret" not in str(info.value)

@@ -15,6 +15,7 @@ from scipy import stats
 from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
+from skvfl.exceptions import TrainingError
 from skvfl.nn import _private
 from skvfl.nn._build import Build
 from skvfl.nn._private import (
@@ -25,7 +26,6 @@ from skvfl.nn._private import (
     _RowSums,
     train_privately,
 )
-from skvfl.nn._training import TrainingError
 from skvfl.privacy import SampledGaussian
 
 N_ROWS = 9

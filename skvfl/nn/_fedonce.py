@@ -78,6 +78,9 @@ class GuestParty(_SplitPart):
         Norm to which the gradient of every row is then clipped.
     """
 
+    # What a bottom model of split learning offers would go around the noise.
+    prepare = represent = remember = recall = None
+
     def __init__(
         self,
         name,
@@ -105,8 +108,9 @@ class GuestParty(_SplitPart):
         if self._run is None:
             representation = run(self._encoder.fit_transform, inputs)
         else:
-            steps = PrivateSteps(self._run, len(inputs), self._held["sequence"])
-            fit_privately(self._encoder, inputs, steps, self._max_grad_norm)
+            to_steps, to_targets = self._held["sequence"].spawn(2)
+            steps = PrivateSteps(self._run, len(inputs), to_steps)
+            fit_privately(self._encoder, inputs, steps, self._max_grad_norm, to_targets)
             representation = self._encoder.transform(inputs)
         return self._add_noise(representation, inputs)
 
@@ -308,7 +312,7 @@ class HostParty(_SplitPart, TopParty):
         own = [] if self._transformer is None else [self._held["inputs"][rows]]
         losses = self._loss(self._joint_network()(*own, *cuts), labels)
         total = (losses if weights is None else losses * weights).sum()
-        gradients = torch.autograd.grad(total, cuts)
+        gradients = torch.autograd.grad(total, cuts) if cuts else ()
         inputs = [*own, *(cut.detach() for cut in cuts)]
         self._held["sgd"].step(inputs, [labels], weights)
         return {
@@ -339,7 +343,7 @@ def _inner_products(outputs, gradients):
     return (outputs * gradients).sum(dim=1)
 
 
-def fit_privately(encoder, inputs, steps, max_grad_norm):
+def fit_privately(encoder, inputs, steps, max_grad_norm, to_targets):
     """Fit a NoiseAsTargetsEncoder by noisy gradient steps.
 
     Parameters
@@ -352,8 +356,11 @@ def fit_privately(encoder, inputs, steps, max_grad_norm):
         Rows and noise.
     max_grad_norm : float
         Norm to which the gradient of every row is clipped.
+    to_targets : numpy.random.SeedSequence
+        Stream of the targets, which nobody may know: targets go by position, and
+        known ones would tell which rows there are.
     """
-    inputs, noise, _ = encoder._start(inputs)
+    inputs, noise, _ = encoder._start(inputs, to_targets)
     module, columns = encoder.module_, tensor(inputs)
     per_epoch = steps.run.steps // encoder.max_epochs
 

@@ -20,8 +20,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from skvfl.nn._split import tensor
-from skvfl.nn._training import TrainingError, _tuple
+from skvfl.exceptions import TrainingError
+from skvfl.nn._split import check_parameters, tensor
+from skvfl.nn._training import _tuple
 
 _CHUNK = 2**24
 _PROBE_ROWS = 4
@@ -243,11 +244,7 @@ def train_privately(
         if report is not None and report(steps.taken):
             break
     module.eval()
-    if not all(bool(p.isfinite().all()) for p in module.parameters()):
-        raise TrainingError(
-            "the gradient of a row is not finite: standardise the columns and the "
-            f"targets, or lower the learning rate, lr={lr}"
-        )
+    check_parameters(module)
     return steps.spent
 
 
@@ -323,22 +320,29 @@ class _LinearSums:
                 materialize_grads=True,
             )
         )
-        squares, parts = 0, []
+        squares, parts, summed = 0, [], []
         for (_, weight, bias), seen in zip(self._layers, calls, strict=True):
             if not seen:
                 continue
             ins = _rows_first([inputs for inputs, _ in seen])
             outs = _rows_first([next(gradients) for _ in seen])
-            squares = squares + _squared_norms(ins, outs, weight, bias)
-            parts.append((ins, outs, weight, bias))
+            if ins.ndim == 2:
+                squares = squares + _squared_norms(ins, outs, weight, bias)
+                parts.append((ins, outs, weight, bias))
+                continue
+            for place, each in ((weight, outs.mT @ ins), (bias, outs.sum(dim=1))):
+                if place is not None:
+                    squares = squares + each.square().flatten(1).sum(dim=1)
+                    summed.append((place, each.flatten(1)))
         factors = _factors(squares, bound)
         for ins, outs, weight, bias in parts:
-            outs = outs * factors.view(-1, *[1] * (outs.ndim - 1))
-            outs, ins = outs.reshape(-1, outs.shape[-1]), ins.reshape(-1, ins.shape[-1])
+            outs = outs * factors[:, None]
             if weight is not None:
                 torch.mm(outs.T, ins, out=views[weight])
             if bias is not None:
                 torch.sum(outs, dim=0, out=views[bias])
+        for place, each in summed:
+            views[place].copy_((factors @ each).view_as(views[place]))
 
     def _watch(self, batch):
         """Inputs and outputs of every call of a layer, and the losses.
@@ -373,11 +377,8 @@ def _rows_first(tensors):
 
 def _squared_norms(ins, outs, weight, bias):
     """Squared norm of every row's gradient of one layer."""
-    if ins.ndim == 2:
-        by_in = 0 if weight is None else torch.linalg.vecdot(ins, ins)
-        return torch.linalg.vecdot(outs, outs) * (by_in + (bias is not None))
-    by_in = 0 if weight is None else ins @ ins.mT
-    return ((outs @ outs.mT) * (by_in + (bias is not None))).sum(dim=(1, 2))
+    by_in = 0 if weight is None else torch.linalg.vecdot(ins, ins)
+    return torch.linalg.vecdot(outs, outs) * (by_in + (bias is not None))
 
 
 class _RowSums:

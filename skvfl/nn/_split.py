@@ -11,6 +11,7 @@ import copy
 import numpy as np
 import torch
 
+from skvfl.exceptions import TrainingError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
 
@@ -98,6 +99,12 @@ class BottomParty(Party):
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
         return infer(self._bottom, self._rows(start, stop)).float().numpy()
+
+    @operation
+    def finish(self):
+        """Refuse models that training has spoilt."""
+        for model in self._models().values():
+            check_parameters(model)
 
     @operation
     def remember(self):
@@ -264,6 +271,26 @@ def batch_bounds(n_rows, batch_size):
     if len(starts) > 1 and n_rows - starts[-1] == 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], n_rows], strict=True))
+
+
+def check_parameters(module):
+    """Refuse a network that the last step has spoilt, after its loss was looked at.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        After training.
+
+    Raises
+    ------
+    TrainingError
+        If a parameter is not finite.
+    """
+    if not all(bool(p.isfinite().all()) for p in module.parameters()):
+        raise TrainingError(
+            "parameters are not finite after training: standardise the columns and "
+            "the targets, or lower the learning rate"
+        )
 
 
 def public_order(seed, n_rows):

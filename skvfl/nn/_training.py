@@ -18,13 +18,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from skvfl._random import int_seed
-from skvfl.exceptions import ShareableError
+from skvfl.exceptions import TrainingError
 from skvfl.nn._build import FusedAdam
-from skvfl.nn._split import TINY, batch_bounds, tensor
-
-
-class TrainingError(ShareableError, ValueError):
-    """Training cannot start or cannot go on; the message names the cure."""
+from skvfl.nn._split import TINY, batch_bounds, check_parameters, tensor
 
 
 def train(
@@ -161,6 +157,7 @@ def train(
         net.module_.load_state_dict(best_state)
     net.notify("on_train_end", X=rows, y=None)
     net.module_.cpu().eval()
+    check_parameters(net.module_)
     return net
 
 

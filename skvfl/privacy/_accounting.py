@@ -102,8 +102,10 @@ class PrivacySpent:
     delta : float
         The δ it is stated at.
     parties : dict of str to float
-        The ε of each party's own model, if no other were released. It is stated at
-        the same δ; with ``division="naive"`` at that party's share of δ.
+        The ε of each party's own noisy steps: of its model, if no other is released
+        and it learnt from no other's noisy model. It is stated at the same δ; with
+        ``division="naive"`` at that party's share of δ. FedOnce states the ε of all
+        for a party that learnt from others' noisy models.
     accountant : {"rdp", "pld"}
         How the losses of the steps are added up.
     division : {"moments", "naive"}

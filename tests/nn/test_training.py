@@ -11,9 +11,9 @@ from skorch.callbacks import Callback, EarlyStopping, LRScheduler
 from torch import nn
 from torch.nn import functional
 
-from skvfl.exceptions import ShareableError
+from skvfl.exceptions import ShareableError, TrainingError
 from skvfl.nn._mlp import perceptron
-from skvfl.nn._training import TrainingError, train
+from skvfl.nn._training import train
 
 cross_entropy = partial(functional.cross_entropy, reduction="none")
 RNG = np.random.default_rng(0)
