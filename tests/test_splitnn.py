@@ -78,8 +78,8 @@ def train_jointly(split, X, codes):
     top = owner._build_top(width, owner._generator)
     joint = JointNetwork(bottoms, top, split.aggregation)
     optimizer = owner._optimize(list(joint.parameters()))
-    for seed in to_epochs.generate_state(split.max_epochs):
-        shuffled = public_order(int(seed), len(X))
+    for to_epoch in to_epochs.spawn(split.max_epochs):
+        shuffled = public_order(int_seed(to_epoch), len(X))
         for start, stop in batch_bounds(len(X), split.batch_size):
             rows = shuffled[start:stop]
             optimizer.zero_grad()
@@ -277,3 +277,9 @@ def test_another_cut_width_of_one_party_is_refused(cancer):
     split = SplitNNClassifier(parties=parties, bottom=uneven, aggregation="sum")
     with pytest.raises(PartyError, match="'a'"):
         split.fit(X, y)
+
+
+def test_a_model_spoilt_by_the_last_step_raises(cancer):
+    split = SplitNNClassifier(max_epochs=1, batch_size=1000, lr=1e38, random_state=0)
+    with pytest.raises(ValueError, match="not finite after training"):
+        split.fit(*cancer)
