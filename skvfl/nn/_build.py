@@ -116,6 +116,7 @@ class FusedAdam:
 
     def __init__(self, parameters, lr, weight_decay=0.0):
         self._parameters = parameters
+        self._values = [p.detach() for p in parameters]
         self._averages = [torch.zeros_like(p) for p in parameters]
         self._squares = [torch.zeros_like(p) for p in parameters]
         self._counts = torch.zeros(len(parameters))
@@ -135,14 +136,13 @@ class FusedAdam:
         for parameter in self._parameters:
             parameter.grad = None
 
-    @torch.no_grad()
     def step(self):
         """Move the parameters that have a gradient."""
         gradients = [parameter.grad for parameter in self._parameters]
         moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not moved:
             return
-        state = [self._parameters, gradients, self._averages, self._squares]
+        state = [self._values, gradients, self._averages, self._squares]
         steps = self._steps
         if len(moved) == len(steps):
             self._counts += 1
