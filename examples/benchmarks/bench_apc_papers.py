@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import platform
+import textwrap
 import time
 from math import ceil, sqrt
 from pathlib import Path
@@ -65,7 +66,7 @@ class Plan(NamedTuple):
     """How often everything is repeated."""
 
     figures: int = 10
-    cancer_labels: int = 24
+    cancer_labels: int = 60
     adult_labels: int = 20
     overlap: int = 5
     table: int = 30
@@ -438,7 +439,7 @@ def measurements(quick):
     yield from speed(plan)
     X, y = breast_cancer()
     yield from few_labels(
-        CANCER, X, y, split_columns(X, 5), plan.cancer_labels, 300, (20, 50, 300), 200
+        CANCER, X, y, split_columns(X, 5), plan.cancer_labels, 300, (20, 50, 300), 269
     )
     yield from joint_inference(plan)
     yield from figures(plan)
@@ -487,20 +488,26 @@ def select(lines, **where):
     return [x for x in lines if all(x.get(k) == v for k, v in where.items())]
 
 
+def judge(difference, bar, *, above_zero=False):
+    """Say whether a difference reaches its bar, and how surely."""
+    mean, half = difference["mean"], difference["half"]
+    met = mean >= bar and (mean > half or not above_zero)
+    near = abs(mean - bar) < half
+    return ("yes" if met else "**no**") + ", within the noise" * near
+
+
 def bars(lines):
     """Return what was asked for, and what was seen."""
     asked = [(CANCER, 20, 2), (CANCER, 50, 2)]
-    asked += [
-        (data, n, bar) for data in (ADULT, NARROW) for n, bar in ((50, 1), (100, 0))
-    ]
+    for data in (ADULT, NARROW):
+        asked += [(data, 50, 1), (data, 100, 0)]
     for data, n_labels, bar in asked:
         (line,) = select(lines, data=data, labels=n_labels, method=PREDICTION)
-        mean, half = line["gain"][LOCAL].values()
         yield [
             f"{data}, {n_labels} labels: prediction {MINUS} Local",
             f"≥ +{bar}, interval above 0" if bar else "interval above 0",
             gain(line),
-            "yes" if mean >= bar and mean > half else "**no**",
+            judge(line["gain"][LOCAL], bar, above_zero=True),
         ]
     for data in (CANCER, ADULT, NARROW):
         line = select(lines, data=data, method=PREDICTION)[-1]
@@ -508,7 +515,7 @@ def bars(lines):
             f"{data}, all {line['labels']:,} labels: prediction {MINUS} Local",
             f"≥ {MINUS}0.5",
             gain(line),
-            "yes" if line["gain"][LOCAL]["mean"] >= -0.5 else "**no**",
+            judge(line["gain"][LOCAL], -0.5),
         ]
     for line in select(lines, table="joint", method="APC-VFL, joint"):
         for baseline, bar in (("SplitNN", -0.5), (CENTRAL, -2)):
@@ -516,7 +523,7 @@ def bars(lines):
                 f"joint, {line['aligned']} aligned: {MINUS} {baseline}",
                 f"≥ {MINUS}{-bar}",
                 gain(line, baseline),
-                "yes" if line["gain"][baseline]["mean"] >= bar else "**no**",
+                judge(line["gain"][baseline], bar),
             ]
     (line,) = select(lines, table="speed")
     yield [
@@ -651,6 +658,9 @@ What was asked for, and what was seen
 
 {bars}
 
+The bars are this project's own. "Within the noise" says that the bar lies in the
+interval, so that these seeds alone do not settle it.
+
 Does distilling the representation help? (figures 6 and 7)
 ----------------------------------------------------------
 
@@ -672,6 +682,9 @@ there is nothing to learn from the other party.
 
 {verdict}
 
+What does help with four columns and fewer is that an encoder expands them, be it
+trained or not.
+
 The distillation itself works as it should: the encoder's distance from the joint
 representation is {unexplained} of that representation's variance for 5 to 2 columns
 (0 would be equality, 1 the mean). What it imitates is what the active columns can say
@@ -687,7 +700,7 @@ Few labels, many aligned rows: ``distillation="prediction"``
 {narrow}
 
 All rows are aligned, the stated number of them have a label, and the active party then
-predicts alone for 200 (breast cancer) or 10,000 other rows (adult; the most frequent
+predicts alone for 269 (breast cancer) or 10,000 other rows (adult; the most frequent
 class has 76 %). *Local* is logistic regression with scikit-learn's default C = 1 on the
 standardised active columns of the labelled rows; the library's default model has C =
 0.1, so that is shown, too. *Ablation* is the same model on the representation that
@@ -695,6 +708,10 @@ standardised active columns of the labelled rows; the library's default model ha
 are the published ones of ``skvfl.datasets``; the *three columns* are age, gender and
 hours per week, with which even all labels lead to little more than the most frequent
 class.
+
+On adult a part of the gain over *Local* is regularisation, which *Local, C = 0.1* has
+without anybody's help; on breast cancer that costs *Local* some points. Few labels do
+not say which of the two is right, so both comparisons matter.
 
 How the teacher is regularised was chosen on other seeds: a fixed C = 0.1 was as good as
 cross-validation on breast cancer, and half as good on adult with 100 labels.
@@ -768,7 +785,7 @@ def write_page(lines):
             bars=listing("Bars", ["What", "Bar", "Seen", "Met"], bars(lines)),
             federated=figure_table(lines, "federated"),
             unseen=figure_table(lines, "unseen"),
-            verdict=verdict(lines),
+            verdict=textwrap.fill(verdict(lines), 86),
             unexplained=unexplained,
             cancer=label_table(lines, CANCER),
             adult=label_table(lines, ADULT),
