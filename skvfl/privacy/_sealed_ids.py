@@ -112,7 +112,9 @@ def seal_ids(
             f"{ids.shape} ids at {positions.shape} positions: give one position per id"
         )
     if positions.size and (
-        positions[0] < 0 or positions[-1] >= capacity or (np.diff(positions) <= 0).any()
+        positions[0] < 0
+        or positions[-1] >= capacity
+        or (positions[1:] <= positions[:-1]).any()
     ):
         raise ValueError(f"positions must increase from 0 to at most {capacity - 1}")
     held = np.zeros(capacity, bool)
@@ -212,6 +214,8 @@ def _associated(capacity: int, round_id: int) -> bytes:
 
 def _integers(array: Any, what: str) -> np.ndarray:
     array = np.asarray(array)
+    if array.dtype == _ID:
+        return array
     if array.size and not np.can_cast(array.dtype, _ID, "safe"):
         raise TypeError(f"{what} must be integers of 64 bits, got {array.dtype}")
     return np.asarray(array, _ID)
