@@ -182,7 +182,7 @@ class AutoencoderTransformer(
         return self._fit(X, latent_target, has_target)
 
     def _fit(self, X, latent_target=None, has_target=None, report=None):
-        X = _dense(validate_data(self, X, dtype=np.float32, accept_sparse=True))
+        X = _dense(validate_data(self, X, dtype=np.float32, accept_sparse="csr"))
         target = self._check_target(latent_target, has_target, len(X))
         to_weights, to_rows = seed_sequence(self.random_state).spawn(2)
         sizes = [X.shape[1], *self.hidden_layer_sizes, self.n_components]
@@ -257,7 +257,7 @@ class AutoencoderTransformer(
         latent : ndarray of shape (n_samples, n_components), dtype float32
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, accept_sparse=True, reset=False)
+        X = validate_data(self, X, dtype=np.float32, accept_sparse="csr", reset=False)
         return infer(self.module_.encoder, tensor(_dense(X))).float().numpy()
 
     def inverse_transform(self, X):
