@@ -13,6 +13,7 @@ from sklearn.base import (
     TransformerMixin,
     clone,
     is_classifier,
+    is_regressor,
 )
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils import column_or_1d
@@ -44,6 +45,15 @@ from skvfl.nn._apc import ActiveParty, EncoderParty, missing_rows
 from skvfl.nn._autoencoder import DISTANCES
 
 _ENCODER = [HasMethods(["fit", "transform"]), None]
+
+
+def _hide(y, rows):
+    """Labels without those of some rows, for who measures columns by them."""
+    if y.dtype.kind in "biuf":
+        return np.where(rows, np.nan, y)
+    shown = y.astype(object)
+    shown[rows] = None
+    return shown
 
 
 def _model_has(method):
@@ -106,7 +116,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _fit(self, X, y, sample_weight, labelled, aligned):
         to_split, to_parties = seed_sequence(self.random_state).spawn(2)
         y, labelled = self._read_labels(y, labelled)
-        X = self._fit_partition(X, y, to_split)
+        X = self._fit_partition(X, _hide(y, ~labelled), to_split)
         self.__dict__.pop("active_estimator_", None)
         check_consistent_length(X, y)
         self._check_settings(sample_weight)
@@ -201,6 +211,22 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 f"party {active!r} holds no column; the active party of APC-VFL "
                 "predicts from its own columns: give it some"
             )
+        wanted = is_classifier if is_classifier(self) else is_regressor
+        for name, model in {"model": self._model, "teacher": self.teacher}.items():
+            if model is not None and not wanted(model):
+                raise ValueError(
+                    f"the {name} {type(model).__name__} is no "
+                    f"{'classifier' if is_classifier(self) else 'regressor'}, which "
+                    f"{type(self).__name__} needs"
+                )
+        imitates = self.inference == "active" and self.distillation == "representation"
+        final = self.active_encoder or AutoencoderTransformer()
+        if imitates and not has_fit_parameter(final, "latent_target"):
+            raise ValueError(
+                f"active_encoder {type(final).__name__} takes no latent_target in fit "
+                "and cannot imitate a representation: choose AutoencoderTransformer, "
+                'distillation="prediction" or None'
+            )
         if sample_weight is not None:
             _check_able("sample_weight", self._model)
         teaches = self.inference == "active" and self.distillation == "prediction"
@@ -220,7 +246,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         held[active] = held[active] | labelled
         counts = {name: int(rows.sum()) for name, rows in held.items()}
         for name, count in counts.items():
-            if not count:
+            if not count and (self._federates or name == active):
                 raise ValueError(f"party {name!r} holds none of the {n_rows} rows")
         if self._federates and not np.logical_and.reduce(list(held.values())).any():
             raise ValueError(
@@ -340,7 +366,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                         "from the table"
                     )
             return _take_columns(X, np.array([place[expected[i]] for i in held]))
-        if X.shape[1] == len(held):
+        if X.shape[1] == len(held) < self.n_features_in_:
             return X
         validate_data(self, X, reset=False, skip_check_array=True)
         return _take_columns(X, held)
@@ -417,7 +443,8 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
     ----------
     classifier : classifier or None, default=None
         The final model, on standardised representations;
-        ``LogisticRegression(C=0.1, max_iter=1000)`` by default.
+        ``LogisticRegression(C=0.1, max_iter=1000)`` by default. One whose ``fit``
+        takes ``sample_weight`` with ``distillation="prediction"``.
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
         Who holds which columns, see :class:`VerticalPartitioner`.
     active : str or int, default=0
@@ -439,7 +466,8 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
     inference : {"active", "joint"}, default="active"
         Whether the active party predicts alone, or every party takes part in every
         prediction and the model works on the joint representation (the paper's figure
-        5; ``distillation`` has no effect).
+        5; ``distillation`` has no effect). The model then learns from labels of rows
+        that every party holds, and from no others.
     local_encoder : transformer, dict of str to transformer or None, default=None
         What each party learns of its own columns. By default the paper's autoencoders,
         64 hidden and 128 latent units at the active party, 128 and 256 at the others.
@@ -475,7 +503,8 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
     active_estimator_ : Pipeline
         What the active party predicts with: preparation, encoder, scaling and model
         over its own columns. A scikit-learn estimator that can be saved and used where
-        the other parties do not exist. Not with ``inference="joint"``.
+        the other parties do not exist (skvfl and torch must be installed to load it).
+        Not with ``inference="joint"``.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -617,7 +646,8 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
         ----------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             With the columns of ``fit``, or at least the active party's (an array with
-            all columns, or with just these); all of them with ``inference="joint"``.
+            all columns, or with just these, in the order of
+            ``partition_.parties_``); all of them with ``inference="joint"``.
 
         Returns
         -------
@@ -634,7 +664,8 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
         ----------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             With the columns of ``fit``, or at least the active party's (an array with
-            all columns, or with just these); all of them with ``inference="joint"``.
+            all columns, or with just these, in the order of
+            ``partition_.parties_``); all of them with ``inference="joint"``.
 
         Returns
         -------
@@ -651,7 +682,8 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
         ----------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             With the columns of ``fit``, or at least the active party's (an array with
-            all columns, or with just these); all of them with ``inference="joint"``.
+            all columns, or with just these, in the order of
+            ``partition_.parties_``); all of them with ``inference="joint"``.
 
         Returns
         -------
@@ -701,7 +733,8 @@ class APCVFLRegressor(RegressorMixin, _BaseAPCVFL):
     inference : {"active", "joint"}, default="active"
         Whether the active party predicts alone, or every party takes part in every
         prediction and the model works on the joint representation (the paper's figure
-        5; ``distillation`` has no effect).
+        5; ``distillation`` has no effect). The model then learns from labels of rows
+        that every party holds, and from no others.
     local_encoder : transformer, dict of str to transformer or None, default=None
         What each party learns of its own columns. By default the paper's autoencoders,
         64 hidden and 128 latent units at the active party, 128 and 256 at the others.
@@ -735,7 +768,8 @@ class APCVFLRegressor(RegressorMixin, _BaseAPCVFL):
     active_estimator_ : Pipeline
         What the active party predicts with: preparation, encoder, scaling and model
         over its own columns. A scikit-learn estimator that can be saved and used where
-        the other parties do not exist. Not with ``inference="joint"``.
+        the other parties do not exist (skvfl and torch must be installed to load it).
+        Not with ``inference="joint"``.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -861,7 +895,8 @@ class APCVFLRegressor(RegressorMixin, _BaseAPCVFL):
         ----------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             With the columns of ``fit``, or at least the active party's (an array with
-            all columns, or with just these); all of them with ``inference="joint"``.
+            all columns, or with just these, in the order of
+            ``partition_.parties_``); all of them with ``inference="joint"``.
 
         Returns
         -------

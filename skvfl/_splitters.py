@@ -243,9 +243,10 @@ class ImportanceSplit(_ColumnSplitter):
         rng = generator(self.random_state)
         rows = _sample_rows(X, rng)
         codes, is_text = _encode(y[rows])
-        if (codes < 0).any():
-            raise ValueError("y has missing values: drop the rows without a label")
-        target = _levels(codes, is_text)
+        labelled = codes >= 0
+        if not labelled.any():
+            raise ValueError("y holds no label that columns could say something about")
+        rows, target = rows[labelled], _levels(codes[labelled], is_text)
         self.importances_ = np.array(
             [
                 _information(_levels(*encoded), target)

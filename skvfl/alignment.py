@@ -230,6 +230,13 @@ def _examples(ids):
 
 def _read_ids(name, key, ids):
     """Ids as plain values of one kind, and that kind."""
+    vague = [each for each in ids if isinstance(each, float) and abs(each) >= 2**53]
+    if vague:
+        raise AlignmentError(
+            f"party {name!r}: {len(vague)} ids in column {key!r} are floats too large "
+            f"to be told apart ({_examples(vague)}); read the column as integers or "
+            "text"
+        )
     ids = [_plain(each) for each in ids]
     kinds = Counter(map(_kind, ids))
     if len(kinds) > 1:

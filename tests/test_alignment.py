@@ -179,3 +179,13 @@ def test_no_table_and_unknown_party():
         align({}, on="id")
     with pytest.raises(ValueError, match="active='telco' is not one of the parties"):
         align({"bank": BANK}, on="id", active="telco")
+
+
+def test_floats_that_cannot_tell_ids_apart_are_refused():
+    """pandas makes floats of whole numbers as soon as one is missing."""
+    shop = pd.DataFrame({"id": [2.0**53 + 2, 7.0], "spent": [1, 2]})
+    bank = pd.DataFrame({"id": [2**53 + 1, 7], "age": [40, 50]})
+    with pytest.raises(
+        AlignmentError, match="1 ids in column 'id' are floats too large"
+    ):
+        align({"bank": bank, "shop": shop}, on="id")

@@ -16,10 +16,11 @@ from sklearn.linear_model import (
     LinearRegression,
     LogisticRegression,
     LogisticRegressionCV,
+    Ridge,
 )
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
@@ -28,6 +29,7 @@ from skvfl import (
     APCVFLClassifier,
     APCVFLRegressor,
     AutoencoderTransformer,
+    ImportanceSplit,
     PartyPreprocessor,
     VerticalPartitioner,
     record_communication,
@@ -835,3 +837,115 @@ def test_teacher_of_a_regressor_gives_targets(diabetes):
     ).fit(X, y, labelled=known)
     plain = LinearRegression().fit(X[known], y[known])
     assert_allclose(vfl.predict(X), plain.predict(X), rtol=1e-2)
+
+
+def test_a_table_of_all_columns_is_never_taken_for_the_active_ones(cancer):
+    """Where the active party holds every column, in an order of its own."""
+    X, y = cancer
+    X = X.to_numpy()[:, :4]
+    parties = VerticalPartitioner(
+        parties={"clinic": [3, 1, 0, 2], "lab": [0, 1]}, allow_overlap=True
+    )
+    vfl = quick(parties, local_encoder=PCA(2)).fit(X, y)
+    expected = vfl.active_estimator_.predict_proba(X[:, [3, 1, 0, 2]])
+    assert_array_equal(vfl.predict_proba(X), expected)
+
+
+def test_labels_that_are_hidden_do_not_choose_columns(cancer):
+    X, y = cancer
+    labelled = np.arange(len(y)) < 200
+    flipped = np.where(labelled, y, 1 - y)
+    first, second, missing = (
+        quick(ImportanceSplit(2, random_state=0)).fit(X, labels, **masks)
+        for labels, masks in (
+            (y, {"labelled": labelled}),
+            (flipped, {"labelled": labelled}),
+            (np.where(labelled, y, np.nan), {}),
+        )
+    )
+    for name, held in first.partition_.parties_.items():
+        assert_array_equal(held, second.partition_.parties_[name])
+        assert_array_equal(held, missing.partition_.parties_[name])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"classifier": Ridge()}, "model Ridge is no classifier"),
+        ({"teacher": Ridge()}, "teacher Ridge is no classifier"),
+        ({"active_encoder": PCA(2)}, "PCA takes no latent_target"),
+    ],
+)
+def test_models_of_the_wrong_kind_are_refused(cancer, parties, settings, message):
+    with pytest.raises(ValueError, match=message):
+        quick(parties, **settings).fit(*cancer)
+
+
+def test_a_regressor_without_weights_learns_from_predictions():
+    X, y = load_diabetes(return_X_y=True)
+    vfl = APCVFLRegressor(
+        KNeighborsRegressor(),
+        distillation="prediction",
+        max_epochs=1,
+        random_state=0,
+    )
+    hidden = np.where(np.arange(len(y)) < 100, y, np.nan)
+    assert np.isfinite(vfl.fit(X, hidden).predict(X)).all()
+    lonely = np.where(np.arange(len(y)) < 1, y, np.nan)
+    with pytest.raises(PartyError, match="too few to teach"):
+        vfl.fit(X, lonely)
+
+
+def test_a_teacher_leaves_nothing_behind(cancer, parties):
+    X, y = cancer
+    teacher = KNeighborsClassifier()
+    vfl = quick(parties, distillation="prediction", teacher=teacher)
+    vfl.fit(X, np.where(np.arange(len(y)) < 200, y, np.nan))
+    assert not hasattr(vfl._parties[vfl._active]._teacher, "_fit_X")
+    assert not hasattr(teacher, "_fit_X")
+
+
+def test_a_partner_that_has_left_is_not_needed_without_distillation(cancer, parties):
+    X, y = cancer
+    gone = X.copy()
+    gone[[c for name, held in parties.items() if name != "clinic" for c in held]] = (
+        np.nan
+    )
+    vfl = quick(parties, distillation=None).fit(gone, y)
+    assert vfl.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="holds none of the 569 rows"):
+        quick(parties).fit(gone, y)
+
+
+class Broken(PCA):
+    def transform(self, X):
+        return np.full((len(X), 2), np.nan)
+
+
+def test_a_representation_that_is_not_finite_is_refused(cancer, parties):
+    vfl = quick(parties, distillation=None, active_encoder=Broken(2))
+    with pytest.raises(PartyError, match="not finite"):
+        vfl.fit(*cancer)
+
+
+def test_scores_that_leave_placeholders_out(cancer, parties):
+    X, y = cancer
+    labelled = np.arange(len(y)) % 4 == 0
+    with sklearn.config_context(enable_metadata_routing=True):
+        vfl = (
+            quick(parties)
+            .set_fit_request(labelled=True, sample_weight=False)
+            .set_score_request(sample_weight=True)
+        )
+        scores = [
+            cross_val_score(
+                vfl,
+                X,
+                np.where(labelled, y, placeholder),
+                cv=3,
+                params={"labelled": labelled, "sample_weight": labelled.astype(float)},
+            )
+            for placeholder in (-1, 7)
+        ]
+    assert_array_equal(*scores)
+    assert scores[0].mean() > 0.8

@@ -389,8 +389,25 @@ def test_importance_needs_the_label(cancer):
         ImportanceSplit().split_columns(X, y[:-1])
     with pytest.raises(ValueError, match="1d array"):
         ImportanceSplit().split_columns(X, np.c_[y, y])
-    with pytest.raises(ValueError, match="drop the rows without a label"):
-        ImportanceSplit().split_columns(X, np.where(y == 0, np.nan, y))
+    with pytest.raises(ValueError, match="holds no label"):
+        ImportanceSplit().split_columns(X, np.full(len(y), np.nan))
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_importance_leaves_rows_without_a_label_out(cancer, missing):
+    X, y = cancer
+    known = np.arange(len(y)) % 3 > 0
+    labels = y.astype(float if missing is not None else object)
+    labels[~known] = missing
+    splitter, expected = (
+        ImportanceSplit(random_state=0),
+        ImportanceSplit(random_state=0),
+    )
+    splitter.split_columns(X, labels)
+    expected.split_columns(X[known], y[known])
+    np.testing.assert_allclose(
+        splitter.importances_, expected.importances_, rtol=0, atol=1e-12
+    )
 
 
 def test_importance_on_a_sample_of_the_rows(monkeypatch):

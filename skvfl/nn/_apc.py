@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import Pipeline
 
@@ -178,19 +178,20 @@ class ActiveParty(EncoderParty):
             return None
         classifies = is_classifier(self._model)
         known = self._held["labels"][aligned & labelled]
-        if len(np.unique(known)) < 1 + classifies:
+        if len(np.unique(known) if classifies else known) < 2:
             raise ShareableError(
                 f"of the rows that every party holds, {len(known)} have a label, which "
                 'is too few to teach by; distillation="prediction" needs some of '
-                f"{'at least two classes' if classifies else 'them'}"
+                f"{'at least two classes' if classifies else 'them, two at least'}"
             )
-        teacher = self._teacher
-        if teacher is None:
+        if self._teacher is not None:
+            teacher = clone(self._teacher)
+        else:
             teacher = _default_teacher(known) if classifies else RidgeCV(_PENALTIES)
         teacher = self._fit_model(teacher, joint, aligned)
         shown = joint[~labelled[aligned]]
         if not classifies:
-            return rows, teacher.predict(shown), np.ones(len(rows))
+            return rows, teacher.predict(shown), None
         probabilities = teacher.predict_proba(shown)
         classes = teacher.classes_
         return (
@@ -205,17 +206,22 @@ class ActiveParty(EncoderParty):
         labelled = held["labelled"][rows]
         labels = held["labels"][rows][labelled]
         weights = None if held["weights"] is None else held["weights"][rows][labelled]
+        if not np.isfinite(representation).all():
+            raise ShareableError(
+                "the representation of its rows holds values that are not finite: "
+                "lower the learning rate of the encoders, or look at what they return"
+            )
         scale = PartyPreprocessor(dtype="float64").fit(representation)
         features = run(scale.transform, representation)
         known = features[labelled]
         if guessed is not None:
             among, more, confidence = guessed
             known = np.vstack([known, features[among]])
-            if weights is None:
-                weights = np.ones(len(labels))
-            confidence = confidence * weights.mean()
+            if weights is not None or confidence is not None:
+                own = np.ones(len(labels)) if weights is None else weights
+                added = np.ones(len(more)) if confidence is None else confidence
+                weights = np.concatenate([own, own.mean() * added])
             labels = np.concatenate([labels, more])
-            weights = np.concatenate([weights, confidence])
         settings = {} if weights is None else {"sample_weight": weights}
         model.fit(known, labels, **settings)
         return Pipeline([("scale", scale), ("model", model)])
