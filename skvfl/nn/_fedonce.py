@@ -79,7 +79,7 @@ class GuestParty(_SplitPart):
     """
 
     # What a bottom model of split learning offers would go around the noise.
-    prepare = represent = remember = recall = None
+    prepare = represent = remember = recall = None  # type: ignore[assignment]
 
     def __init__(
         self,
