@@ -31,7 +31,7 @@ class RandomFeaturesEncoder(
 
     Parameters
     ----------
-    n_components : int, default=8
+    n_components : int, default=32
         Number of directions.
     random_state : int, RandomState instance or None, default=None
         Seed of the directions, which are no secret. ``None`` takes fresh entropy from
@@ -73,7 +73,7 @@ class RandomFeaturesEncoder(
         "random_state": ["random_state"],
     }
 
-    def __init__(self, n_components=8, *, random_state=None):
+    def __init__(self, n_components=32, *, random_state=None):
         self.n_components = n_components
         self.random_state = random_state
 

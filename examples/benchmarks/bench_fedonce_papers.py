@@ -15,7 +15,10 @@ import os
 import platform
 import time
 import warnings
+from collections import defaultdict
 from functools import cache
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +26,7 @@ import numpy as np
 import pandas as pd
 import sklearn
 import torch
+from scipy.stats import t as student
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
@@ -44,7 +48,7 @@ from skvfl import (
     VerticalPartitioner,
 )
 from skvfl.datasets import load
-from skvfl.nn._training import TrainingError
+from skvfl.exceptions import TrainingError
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORD = DOCS / "benchmarks" / "fedonce_papers.jsonl"
@@ -57,17 +61,15 @@ SAME_BYTES, SPLIT = "SplitNN, same bytes", "SplitNN"
 METHODS = (SOLO, COMBINE, LINEAR, ONCE, WITH_PCA, UNTRAINED, FIXED, SAME_BYTES, SPLIT)
 SPLIT_RATES = (1e-3, 3e-3, 1e-2)
 
-L1, NAIVE, OURS = "FedOnce-L1", "Priv-Baseline", "Random features"
+L1, NAIVE = "FedOnce-L1", "Priv-Baseline"
+NARROW, OURS = "8 random features", "32 random features"
 NO_NOISE, OURS_NO_NOISE = "FedOnce-L1, no noise", "Random features, no noise"
-PRIVATE_METHODS = (L1, NAIVE, OURS, NO_NOISE, OURS_NO_NOISE)
+PRIVATE_METHODS = (L1, NAIVE, NARROW, OURS, NO_NOISE, OURS_NO_NOISE)
 BUDGETS = (2, 4, 6, 8)
 DELTA = 1e-5
-GRID = [
-    {"lr": lr, "max_grad_norm": norm, "batch_size": size}
-    for lr in (0.3, 1.0)
-    for norm in (0.5, 1.5)
-    for size in (128, 512)
-]
+RATES, NORMS, SIZES = (0.3, 1.0), (0.5, 1.5), (128, 512)
+RATES_WITHOUT_NOISE = (0.03, 0.1, *RATES)
+SETTINGS = {}
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 PARTIES = (10, 50, 100, 200)
 
@@ -526,9 +528,12 @@ def private(method, parts, plan, seed, parties, host, epsilon, settings):
         )
     if method in (NO_NOISE, OURS_NO_NOISE):
         del settings["max_grad_norm"]
-        settings.setdefault("guest", RandomFeaturesEncoder())
+        settings.setdefault("guest", RandomFeaturesEncoder(8))
         settings["optimizer"] = torch.optim.SGD
     else:
+        if method in (NARROW, OURS):
+            n_features = 8 if method == NARROW else 32
+            settings["guest"] = RandomFeaturesEncoder(n_features)
         settings |= {
             "epsilon": epsilon,
             "delta": DELTA,
@@ -548,31 +553,35 @@ def private(method, parts, plan, seed, parties, host, epsilon, settings):
     return run
 
 
+def grid(method):
+    """Yield the settings that are searched."""
+    noisy = method not in (NO_NOISE, OURS_NO_NOISE)
+    for lr, norm, size in product(
+        RATES if noisy else RATES_WITHOUT_NOISE, NORMS if noisy else [None], SIZES
+    ):
+        yield {"lr": lr, "max_grad_norm": norm, "batch_size": size}
+
+
 def search(method, parts, plan, seed, parties, host):
     """Choose the settings of the best score on held-out training rows, at ε = 4."""
     inner = parts.validation()
-    norms = {settings["max_grad_norm"] for settings in GRID}
-    if method in (NO_NOISE, OURS_NO_NOISE):
-        norms = {min(norms)}
-    best, chosen = -np.inf, None
-    for settings in GRID:
-        if settings["max_grad_norm"] not in norms:
-            continue
+    found = []
+    for settings in grid(method):
         try:
             run = private(method, inner, plan, seed, parties, host, 4, settings)
         except TrainingError:
             continue
-        if better(run["score"], parts.classes) > best:
-            best, chosen = better(run["score"], parts.classes), settings
-    return chosen
+        found.append((better(run["score"], parts.classes), settings))
+    return max(found, key=itemgetter(0))[1]
 
 
-@cache
 def chosen_settings(name, plan, method):
     """Search once for each data set and method, on the first split."""
-    table = read(name)
-    parts = split(table, 0, plan.rows)
-    return search(method, parts, plan, 0, four_parties(name), 0)
+    if (name, method) not in SETTINGS:
+        parts = split(read(name), 0, plan.rows)
+        found = search(method, parts, plan, 0, four_parties(name), 0)
+        SETTINGS[name, method] = found
+    return SETTINGS[name, method]
 
 
 def four_parties(name):
@@ -742,6 +751,689 @@ def describe(plan):
     }
 
 
+PAPER_TABLE_7 = {
+    "gisette": ("", "96.51", "94.10"),
+    "phishing": ("phishing", "92.78", "92.41"),
+    "MNIST": ("mnist", "98.05", "25.98"),
+    "KMNIST": ("kmnist", "91.73", "25.59"),
+}
+INFINITE = None
+N_PARTIES = {"digits": 4, "mnist": 4, "kmnist": 4, "fashion_mnist": 4, "mfeat": 6}
+TRAFFIC = (ONCE, SAME_BYTES, SPLIT)
+PAPER_TABLE_6 = {
+    "phishing": {
+        NAIVE: {
+            2: (87.69, 87.22, 83.98, 83.64),
+            4: (89.43, 87.49, 88.79, 87.92),
+            6: (90.31, 89.51, 89.55, 89.29),
+            8: (90.89, 90.76, 89.69, 90.51),
+        },
+        L1: {
+            2: (90.10, 89.36, 87.78, 88.95),
+            4: (91.10, 90.24, 90.90, 91.16),
+            6: (91.56, 90.65, 90.36, 90.16),
+            8: (90.78, 91.12, 90.63, 91.30),
+            INFINITE: (91.95, 91.28, 91.21, 90.90),
+        },
+    },
+    "covtype": {
+        NAIVE: {
+            2: (74.60, 65.88, 60.19, 66.53),
+            4: (75.89, 69.14, 69.88, 68.70),
+            6: (78.27, 73.75, 73.46, 73.87),
+            8: (79.25, 73.96, 73.40, 74.04),
+        },
+        L1: {
+            2: (76.88, 70.74, 70.11, 71.56),
+            4: (77.80, 73.33, 73.71, 72.15),
+            6: (79.23, 74.18, 73.66, 73.98),
+            8: (80.49, 75.04, 74.74, 74.80),
+            INFINITE: (82.24, 74.48, 74.29, 74.06),
+        },
+    },
+    "ujiindoorloc": {
+        NAIVE: {
+            2: (23.26, 22.75, 22.92, 25.01),
+            4: (14.87, 15.78, 20.62, 19.43),
+            6: (10.53, 12.24, 14.75, 19.14),
+            8: (10.51, 11.98, 14.09, 13.45),
+        },
+        L1: {
+            2: (10.66, 11.02, 10.87, 14.89),
+            4: (7.69, 8.11, 8.43, 13.62),
+            6: (7.14, 7.46, 6.64, 12.23),
+            8: (5.42, 6.14, 6.78, 7.30),
+            INFINITE: (3.55, 3.69, 4.02, 3.59),
+        },
+    },
+    "mnist": {
+        NAIVE: {
+            2: (45.29, 39.98, 50.28, 44.49),
+            4: (70.07, 76.70, 78.00, 75.23),
+            6: (83.64, 82.92, 84.00, 82.60),
+            8: (85.40, 86.33, 86.21, 85.28),
+        },
+        L1: {
+            2: (82.13, 82.57, 83.30, 81.43),
+            4: (87.01, 87.51, 87.91, 87.02),
+            6: (88.05, 89.03, 88.24, 87.91),
+            8: (90.52, 90.63, 89.61, 89.32),
+            INFINITE: (92.05, 92.97, 93.11, 91.74),
+        },
+    },
+}
+PAPER_ROWS = {
+    "phishing": 11_055,
+    "covtype": 581_012,
+    "ujiindoorloc": 21_048,
+    "mnist": 60_000,
+    "kmnist": 60_000,
+    "fashion_mnist": 60_000,
+    "superconduct": 21_263,
+}
+
+
+def listing(title, header, rows):
+    """Return a table in reStructuredText."""
+    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
+    for row in [header, *rows]:
+        marks = ["   * -", *["     -"] * (len(row) - 1)]
+        lines += [f"{mark} {cell}" for mark, cell in zip(marks, row, strict=True)]
+    return "\n".join(lines)
+
+
+def number(value, digits=2):
+    """Write a number with a true minus sign."""
+    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def signed(value):
+    """Write a difference."""
+    return f"{'+' if value > 0 else ''}{number(value)}"
+
+
+class Sample:
+    """Figures of several seeds: mean, standard error and 95 % interval."""
+
+    def __init__(self, values):
+        self.n = len(values)
+        self.mean = float(np.mean(values))
+        self.error = self.half = np.nan
+        if self.n > 1:
+            self.error = float(np.std(values, ddof=1) / self.n**0.5)
+            self.half = self.error * student.ppf(0.975, self.n - 1)
+
+    def __str__(self):
+        if self.n == 1:
+            return number(self.mean)
+        return f"{number(self.mean)} ± {number(self.error)}"
+
+    @property
+    def interval(self):
+        """Mean ± half the 95 % interval."""
+        if self.n == 1:
+            return f"{signed(self.mean)} (one seed)"
+        return f"{signed(self.mean)} ± {number(self.half)}"
+
+    def verdict(self, bar):
+        """Say whether the mean is at least the bar, and whether the seeds can tell."""
+        answer = "met" if self.mean >= bar else "**not met**"
+        clear = abs(self.mean - bar) > self.half
+        return answer if clear else f"{answer}, within the noise"
+
+
+def collect(lines, part, *keys):
+    """Means over hosts by data set, method, further keys, and seed."""
+    found = defaultdict(lambda: defaultdict(dict))
+    for line in lines:
+        if line["part"] == part:
+            key = (line["method"], *(line.get(k) for k in keys))
+            key = key if keys else key[0]
+            found[line["dataset"]][key][line["seed"]] = line
+    return found
+
+
+def scores(by_seed):
+    """Return the mean over hosts of every seed."""
+    return Sample([np.mean(line["scores"]) for line in by_seed.values()])
+
+
+def gain(over, under):
+    """Paired differences, of which more is better."""
+    seeds = [seed for seed in over if seed in under]
+    sign = 1 if over[seeds[0]]["metric"] == "accuracy" else -1
+    return Sample(
+        [
+            sign * (np.mean(over[seed]["scores"]) - np.mean(under[seed]["scores"]))
+            for seed in seeds
+        ]
+    )
+
+
+def what_is(by_method):
+    """Return the first line of a data set."""
+    return next(iter(next(iter(by_method.values())).values()))
+
+
+def bars(lines):
+    """Return what was asked for, and what was seen."""
+    hosts = collect(lines, "hosts")
+    wanted = [
+        ("phishing", ONCE, COMBINE, -1.0),
+        ("phishing", ONCE, UNTRAINED, 8.0),
+        ("phishing", ONCE, WITH_PCA, 0.0),
+        ("phishing, standardised", ONCE, UNTRAINED, 8.0),
+        ("phishing, standardised", ONCE, WITH_PCA, 0.0),
+        ("digits", ONCE, COMBINE, -1.5),
+        ("mnist", ONCE, COMBINE, -1.5),
+        *((name, ONCE, SAME_BYTES, 0.0) for name in PLANS),
+    ]
+    for name, over, under, bar in wanted:
+        if name in hosts:
+            yield bar_row(
+                f"{name}: {over} \N{MINUS SIGN} {under}",
+                bar,
+                gain(hosts[name][over], hosts[name][under]),
+            )
+    privacy = collect(lines, "privacy", "epsilon")
+    if "phishing" in privacy:
+        runs = privacy["phishing"]
+        what = f"phishing: {L1} at ε = 8 \N{MINUS SIGN} the same without noise"
+        yield bar_row(what, -2.0, gain(runs[L1, 8], runs[NO_NOISE, None]))
+
+
+def bar_row(what, bar, seen):
+    """Return one row of the bars."""
+    asked = f"≥ {number(bar, 1)}" if bar else "≥ 0"
+    return what, asked, seen.interval, seen.n, seen.verdict(bar)
+
+
+def private_bars(lines):
+    """Return the bars of private training, for every ε."""
+    for name, runs in collect(lines, "privacy", "epsilon").items():
+        paper = PAPER_TABLE_6[name][L1]
+        seen = [gain(runs[L1, e], runs[NAIVE, e]) for e in BUDGETS]
+        yield budget_row(f"{name}: {L1} \N{MINUS SIGN} {NAIVE}", seen)
+        for method in (NARROW, OURS):
+            seen = [gain_on_paper(runs[method, e], paper[e]) for e in BUDGETS]
+            what = f"{name}: {method} \N{MINUS SIGN} the paper's {L1}"
+            yield budget_row(what, seen)
+
+
+def budget_row(what, seen):
+    """Return one row of the private bars."""
+    cells = [f"{sample.interval}, {sample.verdict(0.0)}" for sample in seen]
+    return what, *cells, seen[0].n
+
+
+def gain_on_paper(by_seed, hosts):
+    """Differences to the mean of the paper's hosts, of which more is better."""
+    sign = 1 if what_is({"": by_seed})["metric"] == "accuracy" else -1
+    return Sample(
+        [sign * (np.mean(x["scores"]) - np.mean(hosts)) for x in by_seed.values()]
+    )
+
+
+def sizes_table(lines):
+    """Return the data sets."""
+    rows = []
+    for name, runs in collect(lines, "hosts").items():
+        line = what_is(runs)
+        plan = line["plan"]
+        networks = plan["networks"]
+        short = name.split(",")[0]
+        paper = PAPER_ROWS.get(short)
+        n_parties, n_hosts = N_PARTIES.get(short, 10), len(runs[ONCE][0]["scores"])
+        rows.append(
+            (
+                name,
+                f"{line['rows']:,}",
+                f"{paper:,}" if paper else "not in the paper",
+                line["columns"],
+                f"{n_parties}, {n_hosts}",
+                networks["d"],
+                layers(networks["guest"]),
+                layers(networks["host"]),
+                f"{plan['guest_epochs']}, {plan['host_epochs']}, "
+                f"{plan['split_epochs']}",
+            )
+        )
+    header = (
+        "Data set",
+        "Rows",
+        "The paper's rows",
+        "Columns",
+        "Parties, hosts measured",
+        "d",
+        "Guest",
+        "Host",
+        "Epochs: guests, host, SplitNN",
+    )
+    return listing("The data, and the networks", header, rows)
+
+
+def layers(sizes):
+    """Write the sizes of hidden layers as the paper does."""
+    return f"FC({'×'.join(map(str, sizes))})"
+
+
+def joint_table(lines):
+    """Return FedOnce beside joint training, one party alone, and split learning."""
+    methods = (SOLO, COMBINE, LINEAR, ONCE, SAME_BYTES, SPLIT)
+    rows = []
+    for name, runs in collect(lines, "hosts").items():
+        cells = [scores(runs[method]) for method in methods]
+        what = f"{name}, {metric(what_is(runs))}"
+        rows.append((what, cells[0].n, *cells))
+    header = ("Data set, metric", "Seeds", *methods)
+    return listing("Ours: mean over hosts and seeds ± standard error", header, rows)
+
+
+def metric(line):
+    """Return the metric as the tables write it."""
+    if line["metric"] == "accuracy":
+        return "accuracy %"
+    return "RMSE % of the range"
+
+
+def guests_table(lines):
+    """Return what other guests do, against Noise-As-Targets."""
+    methods = (WITH_PCA, UNTRAINED, FIXED)
+    rows = []
+    for name, runs in collect(lines, "hosts").items():
+        line = what_is(runs)
+        rows.append(
+            (
+                name,
+                line["plan"]["networks"]["d"],
+                metric(line),
+                scores(runs[ONCE]),
+                *(scores(runs[method]) for method in methods),
+                *(gain(runs[ONCE], runs[method]).interval for method in methods),
+            )
+        )
+    header = (
+        "Data set",
+        "d",
+        "Metric",
+        ONCE,
+        *methods,
+        *(f"L0 better than {method} by" for method in methods),
+    )
+    return listing("Ours: the same host with other guests", header, rows)
+
+
+def host_table(lines):
+    """Return the lowest and the highest host."""
+    rows = []
+    for name, runs in collect(lines, "hosts").items():
+        cells = []
+        for method in (SOLO, ONCE):
+            by_host = np.mean([x["scores"] for x in runs[method].values()], axis=0)
+            cells.append(f"{number(by_host.min())} to {number(by_host.max())}")
+        rows.append((f"{name}, {metric(what_is(runs))}", len(by_host), *cells))
+    header = ("Data set, metric", "Hosts", SOLO, ONCE)
+    return listing("Ours: range over host parties (means over seeds)", header, rows)
+
+
+def bytes_table(lines):
+    """Return the traffic of training."""
+    rows = []
+    for name, runs in collect(lines, "hosts").items():
+        sent = [np.mean([x["bytes"] for x in runs[m].values()]) for m in TRAFFIC]
+        rows.append((name, *(f"{number(x / 1e6)} MB" for x in sent), ratio(sent)))
+    header = ("Data set", *TRAFFIC, "SplitNN ÷ FedOnce-L0")
+    return listing("Ours: bytes that cross in one training", header, rows)
+
+
+def ratio(sent):
+    """Return how much more split learning sends."""
+    return f"{sent[2] / sent[0]:.0f}"
+
+
+def paper_guests_table(lines):
+    """Return the paper's table 7 beside ours."""
+    hosts = collect(lines, "hosts")
+    rows = []
+    for theirs, (ours, once_score, pca_score) in PAPER_TABLE_7.items():
+        cells = ("not measured", "not measured")
+        if ours in hosts:
+            cells = [scores(hosts[ours][method]) for method in (ONCE, WITH_PCA)]
+        rows.append((theirs, once_score, pca_score, *cells))
+    header = ("Data set", "Paper: FedOnce-L0", "Paper: FedOnce-PCA", "Ours: L0", "PCA")
+    return listing("The paper's table 7 beside ours, accuracy %", header, rows)
+
+
+def private_table(lines, name):
+    """Return one part of table 6, ours beside the paper's."""
+    runs = collect(lines, "privacy", "epsilon")[name]
+    line, paper = what_is(runs), PAPER_TABLE_6[name]
+    rows = []
+    for epsilon in (*BUDGETS, INFINITE):
+        ours = (L1, NAIVE, NARROW, OURS)
+        if epsilon is INFINITE:
+            ours = (NO_NOISE, None, OURS_NO_NOISE, None)
+        cells = [spread(runs[m, epsilon]) if m else "" for m in ours]
+        theirs = [
+            number(np.mean(paper[m][epsilon])) if epsilon in paper[m] else ""
+            for m in (L1, NAIVE)
+        ]
+        rows.append((epsilon or "∞ (no noise, no clipping)", *cells, *theirs))
+    header = ("ε", L1, NAIVE, NARROW, OURS, f"Paper: {L1}", f"Paper: {NAIVE}")
+    title = (
+        f"{name}, {line['rows']:,} rows (paper: {PAPER_ROWS[name]:,}), {metric(line)}: "
+        f"mean ± half the 95 % interval; seeds: {len(runs[L1, 2])}"
+    )
+    return listing(title, header, rows)
+
+
+def spread(by_seed):
+    """Write the mean ± half its 95 % interval."""
+    sample = scores(by_seed)
+    if sample.n == 1:
+        return number(sample.mean)
+    return f"{number(sample.mean)} ± {number(sample.half)}"
+
+
+def settings_table(lines):
+    """Return what the search chose."""
+    rows = []
+    for name, runs in collect(lines, "privacy", "epsilon").items():
+        cells = []
+        for method in PRIVATE_METHODS:
+            epsilon = None if method in (NO_NOISE, OURS_NO_NOISE) else BUDGETS[0]
+            chosen = next(iter(runs[method, epsilon].values()))["settings"]
+            norm = f", {chosen['max_grad_norm']:g}" if chosen["max_grad_norm"] else ""
+            cells.append(f"{chosen['lr']:g}{norm}, {chosen['batch_size']}")
+        rows.append((name, *cells))
+    title = "What was chosen: learning rate, clipping norm, batch size of the host"
+    return listing(title, ("Data set", *PRIVATE_METHODS), rows)
+
+
+def by_key_table(lines, part, key, header, title):
+    """Return figure 8 or 9."""
+    rows = []
+    for name, runs in collect(lines, part, key).items():
+        line = what_is(runs)
+        for value in {"share": SHARES, "parties": PARTIES}[key]:
+            rows.append(
+                (
+                    f"{name}, {metric(line)}",
+                    f"{value:g}",
+                    *(scores(runs[m, value]) for m in (SOLO, ONCE, SAME_BYTES)),
+                    scores(runs[COMBINE, None]),
+                    gain(runs[ONCE, value], runs[SOLO, value]).interval,
+                    *(
+                        f"{number(next(iter(runs[m, value].values()))['bytes'] / 1e6)}"
+                        for m in (ONCE, SAME_BYTES)
+                    ),
+                    len(runs[ONCE, value]),
+                )
+            )
+    header = (
+        "Data set, metric",
+        header,
+        SOLO,
+        ONCE,
+        SAME_BYTES,
+        COMBINE,
+        "L0 better than Solo by",
+        "MB, FedOnce",
+        "MB, SplitNN",
+        "Seeds",
+    )
+    return listing(title, header, rows)
+
+
+FINDINGS = """\
+What holds here, and what does not:
+
+- **One round is enough on phishing, digits and superconduct**: FedOnce-L0 is not behind
+  Combine. Elsewhere it is: by a point or two on mfeat, fashion_mnist and phishing with
+  standardised columns, by about three on covtype and mnist (the paper loses 0.3 on its
+  MNIST), by a dozen on kmnist; on ujiindoorloc its error is nearly twice as large.
+  SplitNN, at 17 to 87 times the bytes, is better on most of these.
+- **At the same bytes FedOnce-L0 beats SplitNN** in the mean on every data set of the
+  first tables. With two parties, and all of phishing's important columns at the guest,
+  it does not: see the biased splits.
+- **PCA does not fail on images.** The paper has 26 % for FedOnce-PCA on MNIST and
+  KMNIST; here PCA is ahead of Noise-As-Targets on all three sets of images, by ten
+  points on kmnist. Noise-As-Targets is clearly ahead on ujiindoorloc and a little on
+  superconduct; on the other sets the two are alike within the noise, or nearly. Try
+  ``guest=PCA(…)`` beside the default.
+- **Training guests pays, and the permutation is what pays.** Trained guests are ahead
+  of untrained ones everywhere, on phishing by some seven points (eight were asked for).
+  Without the permutation, training leaves most guests worse than they were drawn.
+- **The paper's division of the budget** is ahead of Priv-Baseline on mnist by seven
+  to ten points, and on covtype and ujiindoorloc at ε = 2. At larger ε the two are
+  alike there, and on phishing at every ε, where accuracy depends on the host far more
+  than on ε.
+- **Private guests that learn nothing**, whose ε has no hole, are ahead of the paper's
+  numbers on phishing. Eight features are too few where a guest holds many columns:
+  they miss them on mnist by far, and from ε = 4 on ujiindoorloc and covtype. With 32
+  (the default, at no cost in privacy) they are ahead on ujiindoorloc, about even on
+  covtype, and on mnist, from a sixth of the rows, between three points above (ε = 2)
+  and three below (ε = 8).
+- **A wide table with up to 200 parties**: FedOnce-L0 keeps its accuracy while one party
+  alone falls towards chance, as in the paper.
+- **The guest is of no use to a host that has the important columns**, as in the paper;
+  on ujiindoorloc it can even cost a little.
+"""
+
+
+TEXT = """\
+..
+   Written by examples/benchmarks/bench_fedonce_papers.py from its recorded run; change
+   the script, not this page.
+
+.. _fedonce_benchmarks:
+
+FedOnce against its paper
+=========================
+
+The accuracy tables and figures of the FedOnce paper, run again on the data at hand.
+Every table says whose numbers it holds: *ours* were measured by ::
+
+    python examples/benchmarks/bench_fedonce_papers.py
+
+(the lines it printed are kept in ``docs/benchmarks/fedonce_papers.jsonl``; {context}),
+the others are copied from the paper. Data, preprocessing and schedules differ from the
+paper's, so compare differences between methods rather than absolute numbers.
+
+{findings}
+
+What was asked for, and what was seen
+-------------------------------------
+
+{bars}
+
+{private_bars}
+
+The bars are this project's own. What is seen is the mean over seeds of a paired
+difference, ± half its 95 % interval (Student's t); points of accuracy, or per cent of
+the label's range for an RMSE, and more is better in either case. "Within the noise"
+says that the interval contains the bar, so that these seeds alone do not settle it.
+A seed draws the rows to train on and all random numbers of the methods.
+
+The data
+--------
+
+{sizes}
+
+Four fifths of the rows to train on, the rest to test on; nothing is tuned on either.
+Parties hold neighbouring columns, as in the paper's program; digits and the three sets
+of images are cut into quadrants, and mfeat has its six natural parties. *RMSE % of the
+range* divides the RMSE by the range of the label over all rows (135 K for superconduct,
+21 days for ujiindoorloc), as the paper does.
+
+One pass over hosts trains every party's encoder once, because guests do not know who
+the host is; where not all parties are measured as hosts, they are evenly spread.
+
+Accuracy by host party (figure 5)
+---------------------------------
+
+{joint}
+
+{host_range}
+
+*Solo* is the host's network on the host's own columns, *Combine* the same on all
+columns, *Linear-Combine* logistic or ridge regression on all columns. *SplitNN* has the
+guests' networks at every party, of the same number of outputs, with Adam and a learning
+rate of 0.003, and is trained for the epochs of the table above. *SplitNN, same bytes*
+sees half of the rows once, which is what FedOnce's bytes pay for; of three learning
+rates it has the one that does best on the test rows, which flatters it. The paper's
+figure has no numbers; its text says that FedOnce-L0 loses 0.09 points to Combine on
+phishing and 0.3 on MNIST.
+
+Bytes
+-----
+
+{traffic}
+
+Counted by the log of each estimator, headers included.
+
+Which guests (table 7, and controls)
+------------------------------------
+
+{guests}
+
+{paper_guests}
+
+The paper has no row of the untrained network, and none without the permutation. Both
+are the same encoder with ``max_epochs=0`` and with ``update_every=None``.
+
+Differential privacy (table 6)
+------------------------------
+
+{privacy}
+
+δ is 10\\ :sup:`-5` and ε a ceiling for all four parties together, which every run
+spends to within 1 %. *FedOnce-L1* trains Noise-As-Targets guests by noisy steps, as the
+paper does; its ε does **not** cover the assignment of targets (see
+:ref:`fedonce_privacy`). *Priv-Baseline* is the same with ``division="naive"``. *Random
+features* is what ``guest=None`` does with a budget: guests that learn from nobody,
+whose ε covers what it says. It sends 8 columns per guest, more than the trained guests
+of phishing and covtype. The paper's numbers are means over its four hosts; ours take
+another host in every seed. Rows without noise have no clipping either, and the same
+plain gradient steps.
+
+{settings}
+
+Learning rate, clipping norm and batch size were searched once for every data set and
+method, in the same grid:
+{grid}.
+Each was tried at ε = 4 on a fifth of the first seed's training rows. This search reads
+data and **is not covered by ε**; the paper says as little of its own tuning. Methods
+without noise have no norm, and learning rates of 0.03 and 0.1 as well, because plain
+gradient steps that are not clipped diverge sooner. Guests take the host's learning rate
+and norm, batches of 128, and few epochs:
+{guest_epochs}.
+
+Biased splits (figure 9)
+------------------------
+
+{biased}
+
+Two parties with half of the columns each. The quarter of all columns that boosted trees
+find most important is dominant; the host holds the given share of it. The paper takes
+importance from XGBoost, ours is scikit-learn's gradient boosting, and the paper does
+not say how many columns are dominant.
+
+Ten to two hundred parties (figure 8)
+-------------------------------------
+
+{parties}
+
+In place of gisette, which is not at hand: the fours and nines of mnist's test images
+with 5,000 columns, of which half are products of two pixels and half are such products
+with shuffled rows (gisette was made from other images in about this way). The first
+party is the host. SplitNN at 200 parties sends the same bytes and, after 8 steps, has
+hardly begun.
+
+How it was done
+---------------
+
+As in the paper: the sizes of the hidden layers (tables 2 and 3), the dimension of
+representations, Adam, weight decay of guests, columns scaled to 0 … 1 by each party.
+
+Otherwise than in the paper:
+
+- Schedules are shorter and take larger steps: guests train with a learning rate of
+  0.001 and batches of 100, hosts with 0.01 (images 0.003) and batches of 250. The
+  paper takes 0.0001 for a hundred epochs of phishing's guests; their loss stands still
+  after ten epochs at 0.001.
+- Columns are not normalised over all parties, which no federation can do.
+- Guests of images are perceptrons, not the paper's convolutional network, and their
+  images are not augmented; so is the host's local network. In trials on mnist, thirty
+  epochs in place of ten, a wider guest, and small convolutional guests (three to six
+  epochs) were no better than what is shown.
+- Images are 10,000 and fewer where the paper has 60,000, and so on; see the data.
+- phishing has many repeated rows, of which some are in both parts, here as in the
+  paper; every method profits.
+- The lines of the first seed, and of some data sets of the second, are older than a
+  change in how seeds become random streams: a repetition draws other numbers for them.
+- SecureBoost, NUS-WIDE and MovieLens are left out: no such method or data here.
+"""
+
+
+def write_page(lines):
+    """Write the page of the user guide."""
+    (first, *_) = (line for line in lines if line["part"] == "machine")
+    context = (
+        f"torch {first['torch']},\nscikit-learn {first['scikit-learn']}, Python "
+        f"{first['python']}, one thread of a shared {first['processor']} machine"
+    )
+    budgets = collect(lines, "privacy", "epsilon")
+    PAGE.write_text(
+        TEXT.format(
+            context=context,
+            findings=FINDINGS,
+            bars=listing("Bars", ("What", "Bar", "Seen", "Seeds", "Met"), bars(lines)),
+            private_bars=listing(
+                "Bars of private training (≥ 0 in every cell)",
+                ("What", *(f"ε = {epsilon}" for epsilon in BUDGETS), "Seeds"),
+                private_bars(lines),
+            ),
+            sizes=sizes_table(lines),
+            joint=joint_table(lines),
+            host_range=host_table(lines),
+            traffic=bytes_table(lines),
+            guests=guests_table(lines),
+            paper_guests=paper_guests_table(lines),
+            privacy="\n\n".join(private_table(lines, name) for name in budgets),
+            settings=settings_table(lines),
+            grid=grid_text(),
+            guest_epochs=", ".join(
+                f"{plan.guest_epochs} ({name})" for name, plan in BUDGET_PLANS.items()
+            ),
+            biased=by_key_table(
+                lines,
+                "biased",
+                "share",
+                "Host's share of the dominant columns",
+                "Ours: mean over seeds ± standard error",
+            ),
+            parties=by_key_table(
+                lines,
+                "parties",
+                "parties",
+                "Parties",
+                "Ours: mean over seeds ± standard error",
+            ),
+        ),
+        encoding="utf-8",
+    )
+
+
+def grid_text():
+    """Write the grid of the private search."""
+    axes = {"learning rate": RATES, "norm": NORMS, "batch size": SIZES}
+    return "; ".join(
+        f"{name} {' or '.join(f'{value:g}' for value in values)}"
+        for name, values in axes.items()
+    )
+
+
 def main():
     """Measure and record, or only write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -770,6 +1462,11 @@ def run(quick):
     """Measure what the record lacks, and append it."""
     record = [] if quick else recorded()
     done = {(line["part"], line.get("dataset"), line.get("seed")) for line in record}
+    SETTINGS.update(
+        ((line["dataset"], line["method"]), line["settings"])
+        for line in record
+        if line["part"] == "privacy"
+    )
     for group in measurements(quick, done):
         text = "".join(f"{json.dumps(line)}\n" for line in group)
         print(text, end="", flush=True)
