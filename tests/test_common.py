@@ -32,6 +32,8 @@ from skvfl import (
     RoundRobin,
     SplitNNClassifier,
     SplitNNRegressor,
+    TabVFLClassifier,
+    TabVFLRegressor,
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
@@ -39,6 +41,13 @@ from skvfl import (
 from skvfl._base import VFLEstimator
 
 TRAINING = {"max_epochs": 15, "batch_size": 32, "lr": 0.03}
+SMALL_TABNET = {
+    **TRAINING,
+    "n_steps": 2,
+    "n_a": 4,
+    "n_independent": 1,
+    "n_shared": 1,
+}
 ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **TRAINING)
 ENCODERS = {
     "local_encoder": ENCODER,
@@ -65,6 +74,12 @@ ESTIMATORS = [
     VFedSecRegressor(bits=64, masked=False, **TRAINING),
     VFedSecRegressor(bits=64, bottom=(), cut_width=8, **TRAINING),
     SplitNNRegressor(aggregation="max", bottom=(), cut_width=8, **TRAINING),
+    TabVFLClassifier(pretraining_epochs=2, **SMALL_TABNET),
+    TabVFLClassifier(design="local_encoder", early_stopping=True, **SMALL_TABNET),
+    TabVFLRegressor(design="local", pretrain=False, **SMALL_TABNET),
+    TabVFLRegressor(
+        mask_type="entmax", momentum=0.1, pretraining_epochs=2, **SMALL_TABNET
+    ),
     FedOnceClassifier(**TRAINING),
     FedOnceClassifier(
         guest=RandomFeaturesEncoder(), early_stopping=True, n_jobs=2, **TRAINING
@@ -137,6 +152,8 @@ EXPECTED_FAILURES = {
     FedOnceRegressor: UNWEIGHTED_PARTIES,
     SplitNNClassifier: UNWEIGHTED_PARTIES,
     SplitNNRegressor: UNWEIGHTED_PARTIES,
+    TabVFLClassifier: UNWEIGHTED_PARTIES,
+    TabVFLRegressor: UNWEIGHTED_PARTIES,
     VFedSecClassifier: UNWEIGHTED_PARTIES,
     VFedSecRegressor: UNWEIGHTED_PARTIES,
     RandomProjectionVFL: {

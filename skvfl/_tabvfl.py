@@ -1,0 +1,1051 @@
+"""TabVFL: TabNet across parties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import (
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+from torch.nn import functional
+
+from skvfl._base import VFLEstimator
+from skvfl._random import int_seed, seed_sequence
+from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
+from skvfl._splitnn import _squared_error
+from skvfl.exceptions import PartyError
+from skvfl.federation import CommunicationLog
+from skvfl.federation._transport import check_rows
+from skvfl.nn._build import Optimize
+from skvfl.nn._split import batch_bounds
+from skvfl.nn._tabnet import MASKS, Decoder, Encoder, normal_linear
+from skvfl.nn._tabvfl import (
+    GuestParty,
+    HostParty,
+    LocalEncoder,
+    MixedColumns,
+    SparseEncoder,
+    SummedTop,
+)
+
+PRETRAINING, FINETUNING = "pretraining", "finetuning"
+
+
+@dataclass(frozen=True)
+class ClientFailures:
+    """Simulated failures: which parties are offline in which epoch.
+
+    Every passive party is offline for a whole epoch with the same probability, all
+    independently, and never in the first epoch of pretraining or of finetuning.
+
+    Parameters
+    ----------
+    probability : float
+        From 0 to 1.
+    seed : int or None, default=None
+        Root of the draws; the estimator's ``random_state`` by default.
+
+    See Also
+    --------
+    TabVFLClassifier : Trains in spite of failures.
+
+    Examples
+    --------
+    >>> from skvfl import ClientFailures
+    >>> ClientFailures(0.3, seed=0)
+    ClientFailures(probability=0.3, seed=0)
+    """
+
+    probability: float
+    seed: int | None = None
+
+    def __post_init__(self):
+        if not 0 <= self.probability <= 1:
+            raise ValueError(
+                f"probability must be from 0 to 1, got {self.probability!r}"
+            )
+
+    def _draw(self, sequence, n_epochs, names):
+        """Names of the parties that are offline, for every epoch."""
+        if self.seed is not None:
+            sequence = np.random.SeedSequence(self.seed, spawn_key=sequence.spawn_key)
+        rng = np.random.default_rng(sequence)
+        failed = rng.random((n_epochs, len(names))) < self.probability
+        failed[0] = False
+        return [[n for n, f in zip(names, row, strict=True) if f] for row in failed]
+
+
+class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
+    """Training and serving; the subclasses say what the labels are."""
+
+    _parameter_constraints = {
+        **VFLEstimator._parameter_constraints,
+        "design": [StrOptions({"joint", "local_encoder", "local"})],
+        "n_d": [Interval(Integral, 1, None, closed="left")],
+        "n_a": [Interval(Integral, 1, None, closed="left")],
+        "n_steps": [Interval(Integral, 1, None, closed="left")],
+        "gamma": [Interval(Real, 1, None, closed="left")],
+        "n_independent": [Interval(Integral, 0, None, closed="left")],
+        "n_shared": [Interval(Integral, 0, None, closed="left")],
+        "mask_type": [StrOptions(set(MASKS))],
+        "lambda_sparse": [Interval(Real, 0, None, closed="left")],
+        "virtual_batch_size": [Interval(Integral, 2, None, closed="left")],
+        "momentum": [Interval(Real, 0, 1, closed="neither")],
+        "pretrain": ["boolean"],
+        "pretraining_ratio": [Interval(Real, 0, 1, closed="neither")],
+        "pretraining_epochs": [Interval(Integral, 1, None, closed="left"), None],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "optimizer": [callable, None],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "failure": [ClientFailures, None],
+        "on_failure": [StrOptions({"cache", "zeros", "raise"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        design="joint",
+        n_d=8,
+        n_a=8,
+        n_steps=3,
+        gamma=1.3,
+        n_independent=2,
+        n_shared=2,
+        mask_type="sparsemax",
+        lambda_sparse=1e-3,
+        virtual_batch_size=128,
+        momentum=0.02,
+        pretrain=True,
+        pretraining_ratio=0.5,
+        pretraining_epochs=None,
+        max_epochs=50,
+        batch_size=256,
+        lr=0.02,
+        optimizer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        failure=None,
+        on_failure="cache",
+        transport="local",
+        random_state=None,
+    ):
+        self.parties = parties
+        self.active = active
+        self.design = design
+        self.n_d = n_d
+        self.n_a = n_a
+        self.n_steps = n_steps
+        self.gamma = gamma
+        self.n_independent = n_independent
+        self.n_shared = n_shared
+        self.mask_type = mask_type
+        self.lambda_sparse = lambda_sparse
+        self.virtual_batch_size = virtual_batch_size
+        self.momentum = momentum
+        self.pretrain = pretrain
+        self.pretraining_ratio = pretraining_ratio
+        self.pretraining_epochs = pretraining_epochs
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.optimizer = optimizer
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.failure = failure
+        self.on_failure = on_failure
+        self.transport = transport
+        self.random_state = random_state
+
+    def _fit(self, X, y, labels, weights, n_outputs, loss):
+        to_split, to_parties, to_training = seed_sequence(self.random_state).spawn(3)
+        X = self._fit_partition(X, y, to_split)
+        check_consistent_length(X, labels)
+        self._check_sizes(len(labels))
+        blocks = self.partition_.split(X)
+        parties = [
+            party.holding(
+                block=blocks.pop(party.name),
+                **(
+                    {"labels": labels, "weights": weights}
+                    if party.name == self._active
+                    else {}
+                ),
+            )
+            for party in self._make_parties(to_parties, n_outputs, loss)
+        ]
+        n_epochs = self.pretrain * self._pretraining_epochs + self.max_epochs
+        context = self._init_callback_context(max_subtasks=n_epochs)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        self.communication_ = CommunicationLog()
+        self.failures_ = []
+        self.pretraining_loss_curve_, self.loss_curve_ = [], []
+        self.pretraining_validation_loss_curve_, self.validation_loss_curve_ = [], []
+        with self._connect(parties, self.communication_, self._active) as session:
+            _Training(self, session, len(labels), to_training, context).run()
+        self._parties = session.parties
+        self.n_iter_ = len(self.loss_curve_)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def _check_sizes(self, n_rows):
+        n_train = n_rows - self._n_held_out(n_rows)
+        if n_train < 2:
+            raise ValueError(
+                f"n_samples={n_rows}, of which {n_rows - n_train} are held out: batch "
+                "norm needs at least two rows to train on; give more rows"
+            )
+        if self.n_d < len(self._holders):
+            raise ValueError(
+                f"n_d={self.n_d} is less than the number of parties with columns, "
+                f"{len(self._holders)}, among whom the latent vector is shared out: "
+                "raise n_d"
+            )
+        if self.n_shared + self.n_independent == 0:
+            raise ValueError(
+                "n_shared=0 and n_independent=0 leave no layer: raise one of them"
+            )
+
+    def _n_held_out(self, n_rows):
+        return ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
+
+    @property
+    def _pretraining_epochs(self):
+        return self.pretraining_epochs or self.max_epochs
+
+    @property
+    def _shares(self):
+        """Number of decoder outputs of every party with columns, as even as can be."""
+        sizes = map(len, np.array_split(np.arange(self.n_d), len(self._holders)))
+        return dict(zip(self._holders, sizes, strict=True))
+
+    def _make_parties(self, sequence, n_outputs, loss):
+        to_prepare, to_models = sequence.spawn(2)
+        prepare = self.partition_._make_transformers(to_prepare)
+        names = list(self.partition_.parties_)
+        ghost = {
+            "virtual_batch_size": self.virtual_batch_size,
+            "momentum": self.momentum,
+        }
+        encoder = partial(
+            Encoder,
+            n_a=self.n_a,
+            n_steps=self.n_steps,
+            gamma=self.gamma,
+            n_independent=self.n_independent,
+            n_shared=self.n_shared,
+            mask_type=self.mask_type,
+            **ghost,
+        )
+        decoder = partial(Decoder, n_steps=self.n_steps, **ghost)
+        sparse = {"lambda_sparse": self.lambda_sparse}
+        optimize = Optimize(self.optimizer, self.lr)
+        parties = []
+        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+            active = name == self._active
+            if self.design == "joint":
+                bottom = partial(MixedColumns, mix=not active)
+            else:
+                own = self._shares.get(name) if self.design == "local" else self.n_d
+                bottom = partial(
+                    LocalEncoder, encoder=partial(encoder, n_d=own), **sparse
+                )
+            settings = (
+                name,
+                prepare.get(name),
+                bottom,
+                optimize,
+                int_seed(child),
+                decoder,
+                self.pretraining_ratio,
+            )
+            if not active:
+                parties.append(GuestParty(*settings))
+                continue
+            top = partial(
+                SparseEncoder, encoder=partial(encoder, n_d=self.n_d), **sparse
+            )
+            if self.design != "joint":
+                n_parts = 1 if self.design == "local" else len(self._holders)
+                top = partial(SummedTop, n_parts=n_parts, n_d=self.n_d)
+            mapping = partial(normal_linear, self.n_d, n_outputs)
+            cache = self.failure is not None and self.on_failure == "cache"
+            parties.append(
+                HostParty(*settings, top, mapping, self._shares, loss, cache)
+            )
+        return parties
+
+    def _ask(self, X, operation):
+        """What the active party computes for rows to be served."""
+        check_is_fitted(self)
+        n_rows = _num_samples(X)
+        with self._connect_fitted(X, self._active) as session:
+            session.begin_round()
+            received = session.call("represent", to=self._holders, start=0, stop=n_rows)
+            check_rows(received, n_rows)
+            return session.ask(self._active, operation, received=received)
+
+    def transform(self, X):
+        """Latent vectors, learnt with the labels.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        latent : ndarray of shape (n_samples, n_d), dtype float32
+            Not negative.
+        """
+        return self._ask(X, "embed")
+
+    def explain(self, X):
+        """How much the attention looks at what each party sends, for every row.
+
+        The attention of all steps, each in proportion to what the step contributes to
+        the latent vector. With ``design="joint"`` it weighs what a passive party sends,
+        and each of those columns is a mixture of all its prepared columns: the weights
+        say how much the network looks at that party, and nothing about its single
+        columns. Only the active party's own columns are not mixed. With the other
+        designs each party sends the weights of its prepared columns, which its own
+        encoder gives.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        weights : dict of str to ndarray of shape (n_samples, n_outputs)
+            Of every party with columns; not negative. All weights of a row add up to
+            one, or are zero where no step contributes anything. The sum of a party's
+            weights is its part.
+        """
+        check_is_fitted(self)
+        if self.design == "joint":
+            weights = self._ask(X, "explain_received")
+        else:
+            rows = {"start": 0, "stop": _num_samples(X)}
+            with self._connect_fitted(X, self._active) as session:
+                session.begin_round()
+                weights = session.call("explain", to=self._holders, **rows)
+                check_rows(weights, rows["stop"])
+        total = sum(each.sum(axis=1, keepdims=True) for each in weights.values())
+        total[total == 0] = 1
+        return {name: each / total for name, each in weights.items()}
+
+    @property
+    def _n_features_out(self):
+        return self.n_d
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+class _Training:
+    """Algorithms 1 and 2 of the paper: what is asked of whom, in which order.
+
+    Parameters
+    ----------
+    estimator : _BaseTabVFL
+        Its settings, and where curves and failures are written down.
+    session : Session
+        Of the parties.
+    n_rows : int
+        Number of rows, held-out ones included.
+    sequence : SeedSequence
+        Of the order of rows and of failures.
+    context : CallbackContext
+        Of the fit.
+    """
+
+    def __init__(self, estimator, session, n_rows, sequence, context):
+        self.estimator = estimator
+        self.session = session
+        self.active = estimator._active
+        self.holders = estimator._holders
+        self.online = self.holders
+        self.n_train = n_rows - estimator._n_held_out(n_rows)
+        self.held_out = {"start": self.n_train, "stop": n_rows}
+        self.batches = batch_bounds(self.n_train, estimator.batch_size)
+        self.sequences = sequence.spawn(3)
+        self.context = context
+        self.losses = {"train": {}, "held out": {}}
+
+    def run(self):
+        """Both phases."""
+        session, seed = self.session, int_seed(self.sequences[0])
+        session.begin_round()
+        self.widths = session.call("prepare", to=self.holders, seed=seed)
+        session.ask(
+            self.active, "prepare_top", seed=seed, n_columns=sum(self.widths.values())
+        )
+        if self.estimator.pretrain:
+            self.pretrain()
+        self.finetune()
+        session.call("finish", to={*self.holders, self.active})
+
+    def pretrain(self):
+        """Algorithm 1."""
+        estimator, session = self.estimator, self.session
+        alone = estimator.design == "local"
+        self.pretraining_widths = self.widths
+        if estimator.design == "local_encoder":
+            width = estimator.n_steps * estimator.n_d
+            self.pretraining_widths = dict.fromkeys(self.holders, width)
+        each = {name: {"width": share} for name, share in estimator._shares.items()}
+        session.begin_round()
+        session.call(
+            "begin_pretraining",
+            to=self.holders,
+            each=each,
+            n_train=self.n_train,
+            alone=alone,
+        )
+        if not alone:
+            session.ask(self.active, "begin_decoding", widths=self.pretraining_widths)
+        self._run_epochs(
+            PRETRAINING,
+            self.pretrain_alone if alone else partial(self._run_batches, self.rebuild),
+            self.evaluate_alone if alone else self.evaluate_rebuilt,
+            self.sequences[1],
+            estimator._pretraining_epochs,
+            estimator.pretraining_loss_curve_,
+            estimator.pretraining_validation_loss_curve_,
+        )
+
+    def finetune(self):
+        """Algorithm 2."""
+        estimator = self.estimator
+        self.session.begin_round()
+        self.session.call("begin_finetuning", to=self.holders)
+        self.session.ask(self.active, "begin_learning", widths=self.widths)
+        self._run_epochs(
+            FINETUNING,
+            partial(self._run_batches, self.learn),
+            self.evaluate_learnt,
+            self.sequences[2],
+            estimator.max_epochs,
+            estimator.loss_curve_,
+            estimator.validation_loss_curve_,
+        )
+
+    def rebuild(self, start, stop):
+        """One batch of algorithm 1: three rounds, and the sum of the guests' losses."""
+        session, rows = self.session, {"start": start, "stop": stop}
+        if not self.online:
+            return self._total("train", {})
+        session.begin_round()
+        hidden = self._check_hidden(session.call("hide", to=self.online, **rows), rows)
+        partitions = session.ask(self.active, "decode", **rows, **hidden)
+        session.begin_round()
+        replies = session.call(
+            "rebuild", to=self.online, each=_each("partition", partitions)
+        )
+        gradients = {name: reply["gradient"] for name, reply in replies.items()}
+        check_rows(gradients, stop - start, self.estimator._shares)
+        gradients = session.ask(self.active, "correct", gradients=gradients)
+        session.begin_round()
+        session.call("adapt", to=self.online, each=_each("gradient", gradients))
+        return self._total("train", {n: reply["loss"] for n, reply in replies.items()})
+
+    def learn(self, start, stop):
+        """One batch of algorithm 2: two rounds, and the loss."""
+        session, rows = self.session, {"start": start, "stop": stop}
+        session.begin_round()
+        received = session.call("forward", to=self.online, **rows)
+        check_rows(received, stop - start, self.widths)
+        learnt = session.ask(self.active, "learn", **rows, received=received)
+        session.begin_round()
+        session.call(
+            "backward", to=self.online, each=_each("gradient", learnt["gradients"])
+        )
+        return learnt["loss"]
+
+    def evaluate_rebuilt(self):
+        """Sum of the guests' losses of the held-out rows."""
+        session, rows = self.session, self.held_out
+        session.begin_round()
+        replies = session.call("hide_held_out", to=self.online, **rows)
+        hidden = self._check_hidden(replies, rows)
+        partitions = session.ask(self.active, "decode_held_out", **rows, **hidden)
+        session.begin_round()
+        each = _each("partition", partitions)
+        losses = session.call("rebuild_held_out", to=self.online, each=each, **rows)
+        return self._total("held out", losses)
+
+    def evaluate_learnt(self):
+        """Loss of the held-out rows."""
+        session, rows = self.session, self.held_out
+        session.begin_round()
+        received = session.call("represent", to=self.online, **rows)
+        check_rows(received, rows["stop"] - rows["start"], self.widths)
+        return session.ask(self.active, "evaluate", **rows, received=received)
+
+    def pretrain_alone(self):
+        """An epoch of every party's own autoencoder; nothing crosses but the losses."""
+        settings = {
+            "batch_size": self.estimator.batch_size,
+            "n_train": self.n_train,
+        }
+        self.session.begin_round()
+        losses = self.session.call("pretrain_alone", to=self.online, **settings)
+        return self._total("train", losses)
+
+    def evaluate_alone(self):
+        """Sum of the parties' losses of the held-out rows."""
+        self.session.begin_round()
+        losses = self.session.call("evaluate_alone", to=self.online, **self.held_out)
+        return self._total("held out", losses)
+
+    def _total(self, kind, losses):
+        """Sum of the guests' losses; who is offline counts with its last one."""
+        self.losses[kind].update(losses)
+        return sum(self.losses[kind].values())
+
+    def _run_batches(self, step):
+        losses = [step(start, stop) for start, stop in self.batches]
+        sizes = [stop - start for start, stop in self.batches]
+        return float(np.average(losses, weights=sizes))
+
+    def _run_epochs(self, phase, run, evaluate, sequence, n_epochs, curve, held_out):
+        """All epochs of a phase, with early stopping and failures."""
+        estimator, session = self.estimator, self.session
+        to_epochs, to_failures = sequence.spawn(2)
+        guests = [name for name in self.holders if name != self.active]
+        offline = [[]] * n_epochs
+        if estimator.failure is not None:
+            offline = estimator.failure._draw(to_failures, n_epochs, guests)
+        # Parties that were offline when the models were best, and still have those.
+        unmoved = set()
+        for epoch, to_epoch in enumerate(to_epochs.spawn(n_epochs)):
+            task = self.context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=estimator)
+            self._note(phase, epoch + 1, offline[epoch])
+            everybody = {*self.online, self.active}
+            back = unmoved.intersection(self.online)
+            session.call("remember", to=back)
+            unmoved -= back
+            shuffle = {"seed": int_seed(to_epoch), "n_train": self.n_train}
+            session.call("begin_epoch", to=everybody, **shuffle)
+            curve.append(run())
+            stop = task.call_on_fit_task_end(estimator=estimator)
+            if estimator.early_stopping:
+                loss = evaluate()
+                if not held_out or loss < min(held_out):
+                    session.call("remember", to=everybody)
+                    unmoved = set(offline[epoch])
+                held_out.append(loss)
+                patience = estimator.n_iter_no_change
+                stop |= len(held_out) - 1 - int(np.argmin(held_out)) >= patience
+            if stop:
+                break
+        if estimator.early_stopping:
+            session.call("remember", to=unmoved)
+            session.call("recall", to={*self.holders, self.active})
+        self.online = self.holders
+
+    def _note(self, phase, epoch, offline):
+        self.online = [name for name in self.holders if name not in offline]
+        self.estimator.failures_ += [(phase, epoch, name) for name in offline]
+        if offline and self.estimator.on_failure == "raise":
+            raise PartyError(
+                offline[0],
+                f"it is offline in epoch {epoch} of {phase}; on_failure='cache' goes "
+                "on with what it sent last, and 'zeros' without it",
+            )
+
+    def _check_hidden(self, replies, rows):
+        """What the guests sent, by kind."""
+        n_rows = rows["stop"] - rows["start"]
+        outputs = {name: reply["outputs"] for name, reply in replies.items()}
+        check_rows(outputs, n_rows, self.pretraining_widths)
+        hidden = {}
+        if self.estimator.design == "joint":
+            hidden = {name: reply["hidden"] for name, reply in replies.items()}
+            check_rows(hidden, n_rows, self.pretraining_widths)
+        return {"outputs": outputs, "hidden": hidden}
+
+
+def _each(argument, values):
+    return {name: {argument: value} for name, value in values.items()}
+
+
+class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
+    """TabNet across parties: one attention and one latent vector for all columns.
+
+    The parties first learn together to rebuild hidden cells, without labels, and then
+    to predict. The active party holds the encoder, every other party a batch norm and a
+    linear layer that mixes its columns before they leave it. Training goes on where
+    parties are offline for whole epochs.
+
+    Read more in the :ref:`User Guide <tabvfl>`.
+
+    Parameters
+    ----------
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`.
+    active : str or int, default=0
+        Name or position of the active party, the paper's host, which holds the labels
+        and most of the network. It may hold no columns.
+    design : {"joint", "local_encoder", "local"}, default="joint"
+        What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
+        encoder at every party, whose outputs are added up, with one decoder (its
+        TabVFL-LE); or a TabNet at every party, pretrained alone, whose latent vectors
+        stand side by side (its LT, local TabNets).
+    n_d : int, default=8
+        Width of the latent vector, at least the number of parties with columns.
+    n_a : int, default=8
+        Width of what the next step's attention is made of.
+    n_steps : int, default=3
+        Number of decision steps.
+    gamma : float, default=1.3
+        How often a column may be used: 1 is in one step only.
+    n_independent, n_shared : int, default=2
+        Number of gated layers that are each step's own, and that all steps share.
+    mask_type : {"sparsemax", "entmax"}, default="sparsemax"
+        How attention scores become weights; ``"entmax"`` is less sparse.
+    lambda_sparse : float, default=1e-3
+        Weight of the entropy of the attention in the loss of finetuning.
+    virtual_batch_size : int, default=128
+        Rows whose statistics the network's batch norms share.
+    momentum : float, default=0.02
+        Weight of a virtual batch in their running statistics.
+    pretrain : bool, default=True
+        Whether the parties first learn to rebuild hidden cells, without labels.
+    pretraining_ratio : float, default=0.5
+        Fraction of the cells that are hidden, drawn anew for every batch by each party.
+    pretraining_epochs : int or None, default=None
+        Number of passes over the rows without labels; ``max_epochs`` by default.
+    max_epochs : int, default=50
+        Number of passes over the rows with labels.
+    batch_size : int, default=256
+        Rows per step. A last batch of one row joins its predecessor.
+    lr : float, default=0.02
+        Learning rate of every party's own optimiser.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default.
+    early_stopping : bool, default=False
+        Whether to hold out rows, stop either phase when their loss no longer improves,
+        and go back to the models that were best on them.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    failure : ClientFailures or None, default=None
+        Simulates parties that are offline for whole epochs.
+    on_failure : {"cache", "zeros", "raise"}, default="cache"
+        What the active party uses in place of what a party that is offline would send:
+        what it sent last for each row; zeros; or nothing, and training ends with an
+        error. An offline party learns nothing.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes in the loss, as in scikit-learn.
+    transport : {"local", "process"} or Transport, default="local"
+        How the parties are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and of the public order of rows. ``None``
+        takes fresh entropy from the operating system.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    pretraining_loss_curve_ : list of float
+        Mean loss of every epoch of pretraining, summed over the parties; who is offline
+        counts with its last loss.
+    pretraining_validation_loss_curve_ : list of float
+        The same of the held-out rows; empty without early stopping.
+    loss_curve_ : list of float
+        Mean loss of every epoch of finetuning, without the term of the attention.
+    validation_loss_curve_ : list of float
+        The same of the held-out rows; empty without early stopping.
+    n_iter_ : int
+        Number of epochs of finetuning.
+    failures_ : list of tuple
+        Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
+        party that was offline.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``. Pretraining's operations are ``hide``, ``rebuild`` and
+        ``adapt``, finetuning's are ``forward`` and ``backward``; those on held-out
+        rows are ``hide_held_out``, ``rebuild_held_out`` and ``represent``.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    TabVFLRegressor : The same for numerical targets.
+    SplitNNClassifier : Any networks, without attention and pretraining.
+    ClientFailures : Simulated failures.
+
+    Notes
+    -----
+    *Pretraining*, for every batch: each party hides random cells of its own columns and
+    sends what its batch norm and its square linear layer make of the rest, and which
+    cells it hid; the active party encodes, decodes, and sends each party its share of
+    the decoder's outputs; each party rebuilds what it hid and sends its loss and the
+    gradient of that share; the active party corrects encoder and decoder and sends each
+    party the gradient of what came from it. *Finetuning* is split learning of a linear
+    map of the latent vector. Every party has its own optimiser, and draws its own masks
+    and weights. The columns of the active party itself cross nothing and have no square
+    layer, so that with ``parties=1`` this is TabNet.
+
+    *Who learns what.* The active party sees a linear mixture of every party's prepared
+    columns, for every row and epoch, while the mixture changes; mixtures hide columns
+    from reading and not from who knows some rows or the columns' joint distribution.
+    It sees which prepared columns were hidden, and so their number. Passive parties see
+    their share of the decoder's outputs, and gradients, from which labels can be
+    inferred while finetuning. Everybody knows the order of the rows. Nothing is noised.
+
+    With ``failure`` and ``on_failure="cache"``, the active party keeps what every party
+    sent last for every row, until ``fit`` ends.
+
+    A column's variance in the reconstruction loss is that of its batch, of at least
+    0.01: without a bound the published loss divides by almost nothing where a column
+    hardly varies, and becomes negative where it is constant.
+
+    References
+    ----------
+    .. [1] M. Rashad, Z. Zhao, J. Decouchant, L. Y. Chen, "TabVFL: Improving Latent
+       Representation in Vertical Federated Learning", 2024.
+    .. [2] S. Ö. Arik, T. Pfister, "TabNet: Attentive Interpretable Tabular Learning",
+       AAAI 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from skvfl import TabVFLClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> vfl = TabVFLClassifier(parties=3, max_epochs=30, random_state=0).fit(X, y)
+    >>> vfl.score(X, y) > 0.95
+    True
+    >>> vfl.transform(X).shape
+    (569, 8)
+    """
+
+    _parameter_constraints = {
+        **_BaseTabVFL._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        design="joint",
+        n_d=8,
+        n_a=8,
+        n_steps=3,
+        gamma=1.3,
+        n_independent=2,
+        n_shared=2,
+        mask_type="sparsemax",
+        lambda_sparse=1e-3,
+        virtual_batch_size=128,
+        momentum=0.02,
+        pretrain=True,
+        pretraining_ratio=0.5,
+        pretraining_epochs=None,
+        max_epochs=50,
+        batch_size=256,
+        lr=0.02,
+        optimizer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        failure=None,
+        on_failure="cache",
+        class_weight=None,
+        transport="local",
+        random_state=None,
+    ):
+        super().__init__(
+            parties=parties,
+            active=active,
+            design=design,
+            n_d=n_d,
+            n_a=n_a,
+            n_steps=n_steps,
+            gamma=gamma,
+            n_independent=n_independent,
+            n_shared=n_shared,
+            mask_type=mask_type,
+            lambda_sparse=lambda_sparse,
+            virtual_batch_size=virtual_batch_size,
+            momentum=momentum,
+            pretrain=pretrain,
+            pretraining_ratio=pretraining_ratio,
+            pretraining_epochs=pretraining_epochs,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            lr=lr,
+            optimizer=optimizer,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            failure=failure,
+            on_failure=on_failure,
+            transport=transport,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Train all parties' models.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The active party's labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the loss of finetuning; they stay with the active
+            party.
+
+        Returns
+        -------
+        self : TabVFLClassifier
+
+        Raises
+        ------
+        ValueError
+            If the labels are not classes, if the parties and the columns do not match
+            (the message names both), or if ``n_d`` is too small for the parties.
+        PartyError
+            If a party fails, or is offline with ``on_failure="raise"``; the message
+            names it.
+        """
+        codes = self._encode_classes(y)
+        weights = self._row_weights(X, sample_weight, self.class_weight, codes)
+        loss = partial(functional.cross_entropy, reduction="none")
+        return self._fit(X, y, codes, weights, len(self.classes_), loss)
+
+    def predict_proba(self, X):
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes), dtype float64
+            Columns in the order of ``classes_``.
+        """
+        return softmax(self._ask(X, "predict"), axis=1)
+
+    def predict(self, X):
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Of the data type of ``classes_``.
+        """
+        codes = self._ask(X, "predict").argmax(axis=1)
+        return self.classes_[codes]
+
+
+class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
+    """TabNet across parties for a numerical target; see :class:`TabVFLClassifier`.
+
+    The active party standardises its target and minimises the squared error.
+
+    Read more in the :ref:`User Guide <tabvfl>`.
+
+    Parameters
+    ----------
+    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+        Who holds which columns, see :class:`VerticalPartitioner`.
+    active : str or int, default=0
+        Name or position of the active party, the paper's host, which holds the labels
+        and most of the network. It may hold no columns.
+    design : {"joint", "local_encoder", "local"}, default="joint"
+        What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
+        encoder at every party, whose outputs are added up, with one decoder (its
+        TabVFL-LE); or a TabNet at every party, pretrained alone, whose latent vectors
+        stand side by side (its LT, local TabNets).
+    n_d : int, default=8
+        Width of the latent vector, at least the number of parties with columns.
+    n_a : int, default=8
+        Width of what the next step's attention is made of.
+    n_steps : int, default=3
+        Number of decision steps.
+    gamma : float, default=1.3
+        How often a column may be used: 1 is in one step only.
+    n_independent, n_shared : int, default=2
+        Number of gated layers that are each step's own, and that all steps share.
+    mask_type : {"sparsemax", "entmax"}, default="sparsemax"
+        How attention scores become weights; ``"entmax"`` is less sparse.
+    lambda_sparse : float, default=1e-3
+        Weight of the entropy of the attention in the loss of finetuning.
+    virtual_batch_size : int, default=128
+        Rows whose statistics the network's batch norms share.
+    momentum : float, default=0.02
+        Weight of a virtual batch in their running statistics.
+    pretrain : bool, default=True
+        Whether the parties first learn to rebuild hidden cells, without labels.
+    pretraining_ratio : float, default=0.5
+        Fraction of the cells that are hidden, drawn anew for every batch by each party.
+    pretraining_epochs : int or None, default=None
+        Number of passes over the rows without labels; ``max_epochs`` by default.
+    max_epochs : int, default=50
+        Number of passes over the rows with labels.
+    batch_size : int, default=256
+        Rows per step. A last batch of one row joins its predecessor.
+    lr : float, default=0.02
+        Learning rate of every party's own optimiser.
+    optimizer : class or None, default=None
+        From ``torch.optim``; Adam by default.
+    early_stopping : bool, default=False
+        Whether to hold out rows, stop either phase when their loss no longer improves,
+        and go back to the models that were best on them.
+    validation_fraction : float, default=0.1
+        Fraction of the rows held out.
+    n_iter_no_change : int, default=10
+        Epochs without improvement before stopping.
+    failure : ClientFailures or None, default=None
+        Simulates parties that are offline for whole epochs.
+    on_failure : {"cache", "zeros", "raise"}, default="cache"
+        What the active party uses in place of what a party that is offline would send:
+        what it sent last for each row; zeros; or nothing, and training ends with an
+        error. An offline party learns nothing.
+    transport : {"local", "process"} or Transport, default="local"
+        How the parties are reached, see :class:`LocalTransport` and
+        :class:`ProcessTransport`.
+    random_state : int, RandomState instance or None, default=None
+        Root of one random stream per party and of the public order of rows. ``None``
+        takes fresh entropy from the operating system.
+
+    Attributes
+    ----------
+    pretraining_loss_curve_ : list of float
+        Mean loss of every epoch of pretraining, summed over the parties; who is offline
+        counts with its last loss.
+    pretraining_validation_loss_curve_ : list of float
+        The same of the held-out rows; empty without early stopping.
+    loss_curve_ : list of float
+        Mean loss of every epoch of finetuning, without the term of the attention.
+    validation_loss_curve_ : list of float
+        The same of the held-out rows; empty without early stopping.
+    n_iter_ : int
+        Number of epochs of finetuning.
+    failures_ : list of tuple
+        Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
+        party that was offline.
+    partition_ : VerticalPartitioner
+        Who holds which columns.
+    communication_ : CommunicationLog
+        What crossed in ``fit``. Pretraining's operations are ``hide``, ``rebuild`` and
+        ``adapt``, finetuning's are ``forward`` and ``backward``; those on held-out
+        rows are ``hide_held_out``, ``rebuild_held_out`` and ``represent``.
+    n_features_in_ : int
+        Number of columns seen in ``fit``.
+    feature_names_in_ : ndarray of str
+        Their names, where all columns have one.
+
+    See Also
+    --------
+    TabVFLClassifier : The same for classes; who learns what.
+    SplitNNRegressor : Any networks, without attention and pretraining.
+    ClientFailures : Simulated failures.
+
+    References
+    ----------
+    .. [1] M. Rashad, Z. Zhao, J. Decouchant, L. Y. Chen, "TabVFL: Improving Latent
+       Representation in Vertical Federated Learning", 2024.
+    .. [2] S. Ö. Arik, T. Pfister, "TabNet: Attentive Interpretable Tabular Learning",
+       AAAI 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skvfl import TabVFLRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> vfl = TabVFLRegressor(parties=3, max_epochs=30, random_state=0).fit(X, y)
+    >>> vfl.score(X, y) > 0.4
+    True
+    """
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, sample_weight=None):
+        """Train all parties' models.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            The table of which every party holds some columns.
+        y : array-like of shape (n_samples,)
+            The active party's target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the loss of finetuning; they stay with the active
+            party.
+
+        Returns
+        -------
+        self : TabVFLRegressor
+
+        Raises
+        ------
+        ValueError
+            If the parties and the columns do not match (the message names both), or if
+            ``n_d`` is too small for the parties.
+        PartyError
+            If a party fails, or is offline with ``on_failure="raise"``; the message
+            names it.
+        """
+        target = self._encode_target(y)
+        self._mean, self._scale = target.mean(), target.std() or 1.0
+        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        weights = self._row_weights(X, sample_weight)
+        return self._fit(X, y, standard, weights, 1, _squared_error)
+
+    def predict(self, X):
+        """Predict targets in their own units.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,), dtype float64
+        """
+        return self._ask(X, "predict")[:, 0] * self._scale + self._mean

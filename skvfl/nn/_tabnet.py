@@ -1,0 +1,449 @@
+"""TabNet: attention over columns in steps, and a decoder that rebuilds the columns.
+
+The encoder has no batch norm of its own input: where the columns are spread over
+parties, it stays with them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, sqrt
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from skvfl.nn._sparsemax import entmax15, sparsemax
+
+INPUT_MOMENTUM = 0.01
+MIN_VARIANCE = 0.01
+MASKS = {"sparsemax": sparsemax, "entmax": entmax15}
+
+
+class GhostBatchNorm(nn.Module):
+    """Batch norm over the virtual batches that a batch is dealt into.
+
+    Of ``k`` virtual batches the first takes the rows 0, k, 2k, …: rows of a batch come
+    in random order, and one call on the same memory does what a loop over virtual
+    batches does, running statistics included. What is left where the sizes differ
+    follows in a call of its own, as a virtual batch of at least two rows.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of columns.
+    virtual_batch_size : int
+        Number of rows of a virtual batch at most; one more where the last one would
+        have a single row.
+    momentum : float
+        Weight of each virtual batch in the running statistics.
+    """
+
+    def __init__(self, n_columns, virtual_batch_size, momentum):
+        super().__init__()
+        self.virtual_batch_size = virtual_batch_size
+        self.momentum = momentum
+        self.norm = nn.BatchNorm1d(n_columns, momentum=momentum)
+
+    def forward(self, inputs):
+        """Normalised columns."""
+        norm = self.norm
+        if not self.training:
+            return norm(inputs)
+        return _Normalise.apply(inputs, norm.weight, norm.bias, self)
+
+    def normalise(self, inputs, weight, bias):
+        """Normalise without recording gradients; what :meth:`backward` needs as well.
+
+        Returns
+        -------
+        outputs : torch.Tensor
+        parts : list of tuple
+            Of each call: its rows, number of virtual batches, and statistics.
+        """
+        norm = self.norm
+        outputs, parts = [], []
+        start = 0
+        for stop, n_batches in deal(len(inputs), self.virtual_batch_size):
+            dealt = _spread(inputs[start:stop], n_batches)
+            normal, means, scales = torch.native_batch_norm(
+                dealt,
+                weight.repeat(n_batches),
+                bias.repeat(n_batches),
+                None,
+                None,
+                True,
+                0.0,
+                norm.eps,
+            )
+            self._follow(means, scales, n_batches, len(dealt))
+            outputs.append(normal.view(-1, inputs.shape[1]))
+            parts.append((slice(start, stop), n_batches, means, scales))
+            start = stop
+        return outputs[0] if len(parts) == 1 else torch.cat(outputs), parts
+
+    def backward(self, gradient, inputs, weight, parts):
+        """Gradients with respect to inputs, weight and bias."""
+        gradients = []
+        for rows, n_batches, means, scales in parts:
+            to_inputs, *others = torch.ops.aten.native_batch_norm_backward(
+                _spread(gradient[rows], n_batches),
+                _spread(inputs[rows], n_batches),
+                weight.repeat(n_batches),
+                None,
+                None,
+                means,
+                scales,
+                True,
+                self.norm.eps,
+                [True, True, True],
+            )
+            others = [each.view(n_batches, -1).sum(dim=0) for each in others]
+            gradients.append((to_inputs.view(-1, inputs.shape[1]), *others))
+        if len(gradients) == 1:
+            return gradients[0]
+        to_inputs, to_weight, to_bias = zip(*gradients, strict=True)
+        return torch.cat(to_inputs), sum(to_weight), sum(to_bias)
+
+    def _follow(self, means, scales, n_batches, n_rows):
+        """Move the running statistics as the virtual batches in turn would."""
+        norm = self.norm
+        variances = (scales**-2 - norm.eps).clamp_min_(0) * (n_rows / (n_rows - 1))
+        weights = decay(n_batches, self.momentum, means.dtype)
+        kept = (1 - self.momentum) ** n_batches
+        for running, each in (
+            (norm.running_mean, means),
+            (norm.running_var, variances),
+        ):
+            each = each.view(n_batches, -1).T
+            torch.addmv(running, each, weights, beta=kept, out=running)
+
+
+class _Normalise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs, weight, bias, norm):
+        outputs, ctx.parts = norm.normalise(inputs, weight, bias)
+        ctx.norm = norm
+        ctx.save_for_backward(inputs, weight)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (*ctx.norm.backward(gradient, *ctx.saved_tensors, ctx.parts), None)
+
+
+def _spread(rows, n_batches):
+    """View with one column for each virtual batch and column."""
+    return rows.reshape(-1, n_batches * rows.shape[1])
+
+
+@lru_cache
+def decay(n, momentum, dtype):
+    """Weights of values in a moving average, the last of which counts most."""
+    return momentum * (1 - momentum) ** torch.arange(n - 1, -1, -1, dtype=dtype)
+
+
+@lru_cache
+def deal(n_rows, virtual_batch_size):
+    """Where each call on a batch ends, and its number of virtual batches of one size.
+
+    Sizes are those of chunks of the batch, but for a last one of a single row, which
+    joins its predecessor.
+
+    Returns
+    -------
+    calls : list of (int, int)
+    """
+    size = ceil(n_rows / ceil(n_rows / virtual_batch_size))
+    n_batches, n_left = divmod(n_rows, size)
+    if n_left == 1:
+        n_batches -= 1
+    n_dealt = n_batches * size
+    calls = [(n_dealt, n_batches)] if n_batches else []
+    return calls if n_dealt == n_rows else [*calls, (n_rows, 1)]
+
+
+class GatedLayer(nn.Module):
+    """A linear layer, ghost batch norm and a gated linear unit.
+
+    Parameters
+    ----------
+    layer : torch.nn.Linear
+        Without bias, with twice as many outputs; steps may share it.
+    shortcut : bool
+        Whether the inputs are added to the outputs, and the sum scaled to the variance
+        of one of them.
+    virtual_batch_size, momentum
+        As for :class:`GhostBatchNorm`.
+    """
+
+    def __init__(self, layer, shortcut, virtual_batch_size, momentum):
+        super().__init__()
+        self.layer = layer
+        self.shortcut = shortcut
+        self.norm = GhostBatchNorm(layer.out_features, virtual_batch_size, momentum)
+
+    def forward(self, inputs):
+        """Outputs of the unit."""
+        if self.training:
+            norm = self.norm.norm
+            return _Gated.apply(inputs, self.layer.weight, norm.weight, norm.bias, self)
+        outputs = functional.glu(self.norm(self.layer(inputs)), dim=1)
+        return (inputs + outputs) * sqrt(0.5) if self.shortcut else outputs
+
+
+class _Gated(torch.autograd.Function):
+    """A gated layer in training mode as one node of the graph.
+
+    Networks are so small that the bookkeeping of many nodes would cost more than what
+    they compute.
+    """
+
+    @staticmethod
+    def forward(ctx, inputs, layer, weight, bias, gated):
+        hidden = inputs @ layer.T
+        normal, ctx.parts = gated.norm.normalise(hidden, weight, bias)
+        values, gates = normal.chunk(2, dim=1)
+        gates = gates.contiguous().sigmoid_()
+        outputs = values * gates
+        if gated.shortcut:
+            outputs.add_(inputs).mul_(sqrt(0.5))
+        ctx.gated = gated
+        ctx.save_for_backward(inputs, layer, weight, hidden, values, gates)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs, layer, weight, hidden, values, gates = ctx.saved_tensors
+        if ctx.gated.shortcut:
+            gradient = gradient * sqrt(0.5)
+        to_normal = torch.empty_like(hidden)
+        to_values, to_gates = to_normal.chunk(2, dim=1)
+        torch.mul(gradient, gates, out=to_values)
+        torch.mul(to_values, values, out=to_gates)
+        to_gates.mul_(1 - gates)
+        to_hidden, *others = ctx.gated.norm.backward(
+            to_normal, hidden, weight, ctx.parts
+        )
+        to_inputs = None
+        if ctx.needs_input_grad[0]:
+            if ctx.gated.shortcut:
+                to_inputs = torch.addmm(gradient, to_hidden, layer)
+            else:
+                to_inputs = to_hidden @ layer
+        return to_inputs, to_hidden.T @ inputs, *others, None
+
+
+class FeatureTransformer(nn.Module):
+    """Gated layers, all but the first with a shortcut past them.
+
+    Parameters
+    ----------
+    layers : list of torch.nn.Linear
+        Shared ones and then the step's own.
+    virtual_batch_size, momentum
+        As for :class:`GhostBatchNorm`.
+    """
+
+    def __init__(self, layers, virtual_batch_size, momentum):
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(
+                GatedLayer(layer, i > 0, virtual_batch_size, momentum)
+                for i, layer in enumerate(layers)
+            )
+        )
+
+    def forward(self, inputs):
+        """Outputs of the last layer."""
+        return self.layers(inputs)
+
+
+class AttentiveTransformer(nn.Module):
+    """Weights of the columns in a step.
+
+    Parameters
+    ----------
+    n_inputs, n_columns : int
+        Number of attention features, and of columns to weigh.
+    mask_type : {"sparsemax", "entmax"}
+        How scores become weights.
+    virtual_batch_size, momentum
+        As for :class:`GhostBatchNorm`.
+    generator : torch.Generator
+        The party's private stream.
+    """
+
+    def __init__(
+        self, n_inputs, n_columns, mask_type, virtual_batch_size, momentum, generator
+    ):
+        super().__init__()
+        self.layer = normal_linear(n_inputs, n_columns, generator)
+        self.norm = GhostBatchNorm(n_columns, virtual_batch_size, momentum)
+        self.mask_type = mask_type
+
+    def forward(self, inputs, prior):
+        """Weights, for a prior that says which columns are still free; None for all."""
+        scores = self.norm(self.layer(inputs))
+        if prior is not None:
+            scores = scores * prior
+        return MASKS[self.mask_type](scores)
+
+
+class Encoder(nn.Module):
+    """TabNet's encoder without the batch norm of the columns.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of columns.
+    n_d, n_a, n_steps, gamma, n_independent, n_shared, mask_type, virtual_batch_size, \
+            momentum
+        As for :class:`~skvfl.TabVFLClassifier`.
+    generator : torch.Generator
+        The party's private stream.
+    """
+
+    def __init__(
+        self,
+        n_columns,
+        *,
+        n_d,
+        n_a,
+        n_steps,
+        gamma,
+        n_independent,
+        n_shared,
+        mask_type,
+        virtual_batch_size,
+        momentum,
+        generator,
+    ):
+        super().__init__()
+        ghost = {"virtual_batch_size": virtual_batch_size, "momentum": momentum}
+        self.n_d = n_d
+        self.gamma = gamma
+        self.splitter, *transformers = feature_transformers(
+            n_columns, n_d + n_a, n_steps + 1, n_independent, n_shared, ghost, generator
+        )
+        self.transformers = nn.ModuleList(transformers)
+        self.attention = nn.ModuleList(
+            AttentiveTransformer(
+                n_a, n_columns, mask_type, **ghost, generator=generator
+            )
+            for _ in range(n_steps)
+        )
+
+    def forward(self, inputs, prior=None):
+        """Decisions and weights of every step.
+
+        Parameters
+        ----------
+        inputs : torch.Tensor of shape (n_rows, n_columns)
+            Normalised columns.
+        prior : torch.Tensor of shape (n_rows, n_columns) or None, default=None
+            How free each column is at first; wholly by default.
+
+        Returns
+        -------
+        decisions : list of torch.Tensor of shape (n_rows, n_d)
+            Their sum is the latent vector.
+        weights : list of torch.Tensor of shape (n_rows, n_columns)
+        """
+        decisions, weights = [], []
+        attention = self.splitter(inputs)[:, self.n_d :]
+        last = len(self.attention) - 1
+        for i, (attend, transform) in enumerate(
+            zip(self.attention, self.transformers, strict=True)
+        ):
+            mask = attend(attention, prior)
+            outputs = transform(inputs * mask)
+            decisions.append(functional.relu(outputs[:, : self.n_d]))
+            weights.append(mask)
+            if i < last:
+                attention = outputs[:, self.n_d :]
+                left = self.gamma - mask
+                prior = left if prior is None else left * prior
+        return decisions, weights
+
+
+class Decoder(nn.Module):
+    """TabNet's decoder without its last layer, which rebuilds the columns.
+
+    One gated layer is shared by the steps and one is each step's own.
+
+    Parameters
+    ----------
+    n_d, n_steps, virtual_batch_size, momentum, generator
+        As for :class:`Encoder`.
+    """
+
+    def __init__(self, n_d, n_steps, virtual_batch_size, momentum, generator):
+        super().__init__()
+        ghost = {"virtual_batch_size": virtual_batch_size, "momentum": momentum}
+        self.transformers = nn.ModuleList(
+            feature_transformers(n_d, n_d, n_steps, 1, 1, ghost, generator)
+        )
+
+    def forward(self, decisions):
+        """Sum over the steps, of shape (n_rows, n_d)."""
+        return sum(
+            transform(each)
+            for transform, each in zip(self.transformers, decisions, strict=True)
+        )
+
+
+def feature_transformers(
+    n_inputs, n_outputs, number, n_independent, n_shared, ghost, generator
+):
+    """Feature transformers whose first layers are the same ones."""
+
+    def layer(position):
+        width = n_outputs if position else n_inputs
+        return normal_linear(width, 2 * n_outputs, generator, gain=sqrt(2))
+
+    shared = [layer(i) for i in range(n_shared)]
+    return [
+        FeatureTransformer(
+            [*shared, *(layer(n_shared + i) for i in range(n_independent))], **ghost
+        )
+        for _ in range(number)
+    ]
+
+
+def normal_linear(n_inputs, n_outputs, generator, gain=1.0):
+    """Linear layer without bias; weights of standard deviation gain / n_inputs ** ¼."""
+    layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs, bias=False)
+    nn.init.normal_(layer.weight, std=gain / n_inputs**0.25, generator=generator)
+    return layer
+
+
+def negative_entropy(weights):
+    """Mean over steps and rows; it is largest where each step looks at one column."""
+    return sum((each * (each + 1e-15).log()).sum() for each in weights) / (
+        len(weights) * len(weights[0])
+    )
+
+
+def reconstruction_loss(rebuilt, inputs, hidden):
+    """Squared error of the hidden cells, in units of their column's variance.
+
+    Parameters
+    ----------
+    rebuilt, inputs : torch.Tensor of shape (n_rows, n_columns)
+        What was rebuilt, and what is true.
+    hidden : torch.Tensor of shape (n_rows, n_columns)
+        One where a cell was hidden from the encoder, zero elsewhere.
+
+    Returns
+    -------
+    loss : torch.Tensor
+        Mean over the hidden cells of a row, then over rows. A variance in the batch
+        counts as at least 0.01, so that a column that is nearly constant there, such
+        as that of a rare category, does not outweigh the others.
+    """
+    # The variance of one row is zero.
+    variances = inputs.var(dim=0, correction=min(1, len(inputs) - 1))
+    weights = variances.clamp_min(MIN_VARIANCE).reciprocal()
+    errors = ((rebuilt - inputs) * hidden).square() @ weights
+    return (errors / hidden.sum(dim=1).clamp_min(1)).mean()

@@ -1,0 +1,525 @@
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from torch.nn import functional
+
+from skvfl import (
+    ClientFailures,
+    TabVFLClassifier,
+    TabVFLRegressor,
+    record_communication,
+)
+from skvfl._random import int_seed, seed_sequence
+from skvfl.exceptions import PartyError
+from skvfl.nn._split import batch_bounds, public_order
+from skvfl.nn._tabnet import negative_entropy, reconstruction_loss
+from skvfl.nn._tabvfl import HostParty
+
+DESIGNS = ["joint", "local_encoder", "local"]
+SMALL = {"n_d": 6, "n_a": 3, "n_steps": 2, "n_independent": 1, "n_shared": 1}
+TWO_GUESTS = {"bank": [], "lab": range(15), "shop": range(15, 30)}
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    return load_breast_cancer(return_X_y=True)
+
+
+def classifier(**settings):
+    return TabVFLClassifier(
+        **{**SMALL, "max_epochs": 2, "random_state": 0, "parties": 2, **settings}
+    )
+
+
+def states(estimator, part="_bottom"):
+    return {
+        name: getattr(party, part).state_dict()
+        for name, party in estimator._parties.items()
+        if hasattr(party, part)
+    }
+
+
+def assert_same_state(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def train_in_one_graph(estimator, X, codes):
+    """Pretrain and finetune the joint design in one autograd graph."""
+    to_split, to_parties, to_training = seed_sequence(estimator.random_state).spawn(3)
+    estimator.classes_ = np.unique(codes)
+    X = estimator._fit_partition(X, codes, to_split)
+    blocks = estimator.partition_.split(X)
+    parties = {}
+    for party in estimator._make_parties(to_parties, 2, None):
+        held = {"labels": codes, "weights": None}
+        parties[party.name] = party.holding(block=blocks[party.name], **held)
+    guests = [parties[name] for name in estimator._holders]
+    host = parties[estimator._active]
+    to_table, *to_phases = to_training.spawn(3)
+    seed = int_seed(to_table)
+    widths = {guest.name: guest.prepare(seed) for guest in guests}
+    host.prepare_top(seed, sum(widths.values()))
+    labels = host._held["labels"]
+    for guest in guests:
+        guest.begin_pretraining(estimator._shares[guest.name], len(X), False)
+    host.begin_decoding(widths)
+
+    def epochs(sequence, n_epochs):
+        to_epochs, _ = sequence.spawn(2)
+        for to_epoch in to_epochs.spawn(n_epochs):
+            order = public_order(int_seed(to_epoch), len(X))
+            for start, stop in batch_bounds(len(X), estimator.batch_size):
+                yield order[start:stop]
+
+    def update():
+        for guest in guests:
+            guest._update()
+        host._update_top()
+
+    for module in (host._top, host._mapping, *(guest._bottom for guest in guests)):
+        module.train()
+    for rows in epochs(to_phases[0], estimator.max_epochs):
+        inputs = [guest._held["inputs"][rows] for guest in guests]
+        hidden = [g._draw(x) for g, x in zip(guests, inputs, strict=True)]
+        sent = [
+            guest._bottom.hide(x, h)
+            for guest, x, h in zip(guests, inputs, hidden, strict=True)
+        ]
+        decisions = host._top.decide(torch.cat(sent, 1), torch.cat(hidden, 1))
+        parts = host._held["decoder"](decisions).split(
+            list(estimator._shares.values()), dim=1
+        )
+        sum(
+            reconstruction_loss(guest._held["rebuild"](part), x, h.float())
+            for guest, part, x, h in zip(guests, parts, inputs, hidden, strict=True)
+        ).backward()
+        update()
+    for guest in guests:
+        guest.begin_finetuning()
+    host.begin_learning(widths)
+    for rows in epochs(to_phases[1], estimator.max_epochs):
+        sent = [guest._bottom(guest._held["inputs"][rows]) for guest in guests]
+        decisions, weights = host._top.encoder(torch.cat(sent, dim=1))
+        loss = functional.cross_entropy(host._mapping(sum(decisions)), labels[rows])
+        (loss - estimator.lambda_sparse * negative_entropy(weights)).backward()
+        update()
+    return parties
+
+
+@pytest.mark.parametrize("parties", [3, TWO_GUESTS])
+def test_parameters_equal_those_of_one_graph(cancer, parties):
+    X, y = cancer
+    # Small steps, and not those of Adam, which rounding decides where a gradient is
+    # nearly zero: then rounding stays rounding.
+    estimator = classifier(
+        parties=parties,
+        lambda_sparse=0.05,
+        batch_size=100,
+        optimizer=torch.optim.SGD,
+        lr=0.0003,
+    )
+    jointly = train_in_one_graph(clone(estimator), X, y)
+    estimator.fit(X, y)
+    for name, party in jointly.items():
+        fitted = estimator._parties[name]
+        for part in ("_bottom", "_top", "_mapping"):
+            if hasattr(party, part):
+                ours = getattr(fitted, part).state_dict()
+                for key, value in getattr(party, part).state_dict().items():
+                    assert_allclose(ours[key], value, rtol=0, atol=3e-5)
+    weight = jointly["party1" if parties == 3 else "lab"]._bottom.norm.weight
+    assert (weight - 1).abs().max() > 1e-3
+
+
+def test_the_log_shows_the_arrows_of_both_phases(cancer):
+    log = classifier(parties=TWO_GUESTS, active="bank", batch_size=100)
+    frame = log.fit(*cancer).communication_.to_frame()
+    frame = frame[frame["data_bearing"]]
+    n_batches, n_epochs, n_guests = 6, 2, 2
+    counts = frame["operation"].value_counts().to_dict()
+    per_guest = n_batches * n_epochs * n_guests
+    assert counts == {
+        "hide": per_guest,
+        "rebuild": 2 * per_guest,
+        "adapt": per_guest,
+        "forward": per_guest,
+        "backward": per_guest,
+    }
+    up = frame[frame["operation"].isin(["hide", "forward"])]
+    down = frame[frame["operation"].isin(["adapt", "backward"])]
+    assert set(up["receiver"]) == set(down["sender"]) == {"bank"}
+    both = frame[frame["operation"] == "rebuild"]
+    assert (both["sender"] == "bank").sum() == (both["receiver"] == "bank").sum()
+
+
+def test_what_the_other_designs_send(cancer):
+    def data(design, **settings):
+        settings = {"parties": TWO_GUESTS, "active": "bank", **settings}
+        estimator = classifier(design=design, batch_size=569, max_epochs=1, **settings)
+        frame = estimator.fit(*cancer).communication_.to_frame()
+        frame = frame[frame["data_bearing"]]
+        return {
+            operation: rows["bytes"].sum()
+            for operation, rows in frame.groupby("operation")
+        }
+
+    n = len(cancer[1])
+    sent = data("local")
+    assert set(sent) == {"forward", "backward"}
+    assert sent["forward"] == pytest.approx(n * 6 * 4, rel=0.02)
+    sent = data("local_encoder")
+    assert sent["hide"] == pytest.approx(n * 2 * (2 * 6) * 4, rel=0.02)
+    assert sent["forward"] == pytest.approx(n * 2 * 6 * 4, rel=0.02)
+    sent = data("joint")
+    assert sent["hide"] == pytest.approx(n * 30 * (4 + 1), rel=0.02)
+    assert sent["rebuild"] == pytest.approx(n * 6 * 4 * 2, rel=0.05)
+    assert "hide" not in data("joint", pretrain=False)
+
+
+def test_guests_of_equal_width_draw_their_own_masks_and_weights(cancer):
+    estimator = classifier(parties=TWO_GUESTS, active="bank")
+    to_split, to_parties, _ = seed_sequence(0).spawn(3)
+    X = estimator._fit_partition(*cancer, to_split)
+    _, lab, shop = estimator._make_parties(to_parties, 2, None)
+    masks, weights = [], []
+    for guest in (lab, shop):
+        guest = guest.holding(block=estimator.partition_.split(X)[guest.name])
+        guest.prepare(0)
+        guest.begin_pretraining(3, len(X), False)
+        guest.begin_epoch(0, len(X))
+        masks.append(guest.hide(0, 100)["hidden"])
+        weights.append(guest._bottom.mix.weight)
+    assert masks[0].shape == masks[1].shape
+    assert (masks[0] == masks[1]).mean() == pytest.approx(0.5, abs=0.05)
+    assert not torch.isclose(*weights).any()
+
+
+def test_the_mask_hides_cells_from_the_host(cancer):
+    """What is sent does not depend on the cells that are hidden."""
+    estimator = classifier(parties=TWO_GUESTS, active="bank")
+    to_split, to_parties, _ = seed_sequence(0).spawn(3)
+    X = estimator._fit_partition(*cancer, to_split)
+    _, guest, _ = estimator._make_parties(to_parties, 2, None)
+    guest = guest.holding(block=estimator.partition_.split(X)["lab"])
+    guest.prepare(0)
+    guest._bottom.train()
+    inputs = guest._held["inputs"][:50]
+    hidden = guest._draw(inputs)
+    assert hidden.float().mean().item() == pytest.approx(0.5, abs=0.06)
+    changed = torch.where(hidden, torch.full_like(inputs, 7.0), inputs)
+    assert torch.equal(
+        guest._bottom.hide(inputs, hidden), guest._bottom.hide(changed, hidden)
+    )
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_scores_and_losses(cancer, design):
+    X, y = cancer
+    estimator = classifier(design=design, parties=3, max_epochs=15, batch_size=64)
+    estimator.fit(X, y)
+    assert estimator.score(X, y) > 0.95
+    assert estimator.loss_curve_[-1] < 0.5 * estimator.loss_curve_[0]
+    curve = estimator.pretraining_loss_curve_
+    assert 0 < curve[-1] < 0.6 * curve[0]
+    assert {type(loss) for loss in curve + estimator.loss_curve_} == {float}
+    assert estimator.n_iter_ == len(curve) == 15
+    latent = estimator.transform(X)
+    assert latent.shape == (len(X), 6)
+    assert latent.min() >= 0
+    assert list(estimator.get_feature_names_out()) == [
+        f"tabvflclassifier{i}" for i in range(6)
+    ]
+    mapping = estimator._parties["party0"]._mapping.weight.detach().numpy()
+    assert_allclose(
+        estimator.predict_proba(X), softmax(latent @ mapping.T, axis=1), atol=1e-4
+    )
+
+
+def test_regression_in_the_targets_units():
+    X, y = load_diabetes(return_X_y=True)
+    estimator = TabVFLRegressor(
+        **SMALL, parties=3, max_epochs=20, batch_size=64, random_state=0
+    ).fit(X, y)
+    assert estimator.score(X, y) > 0.4
+    assert estimator.predict(X).mean() == pytest.approx(y.mean(), rel=0.1)
+
+
+def test_one_party_is_a_tabnet_without_the_square_layer(cancer):
+    estimator = classifier(parties=1).fit(*cancer)
+    party = estimator._parties["party0"]
+    assert isinstance(party._bottom.mix, torch.nn.Identity)
+    assert estimator.communication_.n_messages == 0
+    two = classifier(parties=2).fit(*cancer)._parties
+    assert isinstance(two["party1"]._bottom.mix, torch.nn.Linear)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_explanations(cancer, design):
+    X, y = cancer
+    X = X.copy()
+    estimator = classifier(design=design, parties=TWO_GUESTS, active="bank").fit(X, y)
+    with record_communication() as log:
+        weights = estimator.explain(X)
+    assert {name: each.shape for name, each in weights.items()} == {
+        "lab": (569, 15),
+        "shop": (569, 15),
+    }
+    together = np.hstack(list(weights.values()))
+    assert together.min() >= 0
+    total = together.sum(axis=1)
+    assert_allclose(total[total > 0], 1, atol=1e-6)
+    assert (total > 0).mean() > 0.9
+    assert log.n_messages == 2
+
+
+def test_joint_explanations_weigh_what_is_sent(cancer):
+    """The published sum of masks, from the modules themselves."""
+    X, y = cancer
+    estimator = classifier(parties=1).fit(X, y)
+    party = estimator._parties["party0"]
+    inputs = torch.from_numpy(party._transformer.transform(X)).double()
+    bottom, encoder = party._bottom.double().eval(), party._top.encoder.double().eval()
+    decisions, masks = encoder(bottom(inputs))
+    expected = sum(
+        decided.sum(dim=1, keepdim=True) * mask
+        for decided, mask in zip(decisions, masks, strict=True)
+    ).detach()
+    total = expected.sum(dim=1, keepdim=True)
+    expected = torch.where(total > 0, expected / total, expected)
+    assert_allclose(estimator.explain(X)["party0"], expected, atol=1e-4)
+
+
+class TestFailures:
+    def test_draws(self):
+        failures = ClientFailures(0.3, seed=1)
+        names = ["a", "b"]
+        drawn = failures._draw(np.random.SeedSequence(5), 2000, names)
+        assert drawn[0] == []
+        for name in names:
+            assert np.mean([name in each for each in drawn]) == pytest.approx(
+                0.3, abs=0.05
+            )
+        assert drawn == failures._draw(np.random.SeedSequence(6), 2000, names)
+        shorter = failures._draw(np.random.SeedSequence(5), 30, names)
+        assert drawn[:30] == shorter
+        unseeded = ClientFailures(0.3)
+        sequences = map(np.random.SeedSequence, (5, 6))
+        first, second = (unseeded._draw(each, 50, names) for each in sequences)
+        assert first != second
+
+    @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
+    def test_a_probability_is_one(self, probability):
+        with pytest.raises(ValueError, match="probability"):
+            ClientFailures(probability)
+
+    def test_what_failed_is_listed(self, cancer):
+        estimator = classifier(parties=TWO_GUESTS, active="bank", max_epochs=2)
+        estimator.set_params(failure=ClientFailures(1.0)).fit(*cancer)
+        assert estimator.failures_ == [
+            ("pretraining", 2, "lab"),
+            ("pretraining", 2, "shop"),
+            ("finetuning", 2, "lab"),
+            ("finetuning", 2, "shop"),
+        ]
+        assert classifier().fit(*cancer).failures_ == []
+
+    def test_pretraining_losses_stay_comparable(self, cancer):
+        """Who is offline counts with its last loss, in training and held out."""
+        estimator = classifier(parties=TWO_GUESTS, active="bank", max_epochs=3)
+        estimator.set_params(early_stopping=True, failure=ClientFailures(1.0))
+        estimator.fit(*cancer)
+        first, *later = estimator.pretraining_validation_loss_curve_
+        assert later == [first] * len(later)
+        assert min(estimator.pretraining_loss_curve_) > 1
+
+    def test_the_label_owner_does_not_fail(self, cancer):
+        estimator = classifier(parties=2, failure=ClientFailures(1.0)).fit(*cancer)
+        assert {name for _, _, name in estimator.failures_} == {"party1"}
+
+    @pytest.mark.parametrize("on_failure", ["cache", "zeros"])
+    @pytest.mark.parametrize("design", DESIGNS)
+    def test_offline_parties_do_not_move_and_send_nothing(
+        self, cancer, design, on_failure
+    ):
+        settings = {
+            "parties": TWO_GUESTS,
+            "active": "bank",
+            "design": design,
+            "pretrain": False,
+            "on_failure": on_failure,
+        }
+        once = classifier(max_epochs=1, **settings).fit(*cancer)
+        often = classifier(max_epochs=3, failure=ClientFailures(1.0), **settings)
+        often.fit(*cancer)
+        for name, state in states(once).items():
+            assert_same_state(state, states(often)[name])
+        frame = often.communication_.to_frame()
+        crossed = frame[(frame["operation"] == "forward") & frame["data_bearing"]]
+        assert len(crossed) == 2 * 3
+        top = [each._parties["bank"]._mapping.weight for each in (once, often)]
+        assert not torch.equal(*top)
+
+    def test_cached_values_are_those_of_the_same_rows(self):
+        host = HostParty(*[None] * 4, 0, None, 0.5, None, None, {}, None, True)
+        host = host.holding(labels=np.zeros(6))
+        host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
+        a, b = np.arange(6.0)[:, None], np.arange(6.0)[:, None] + [[10, 20]]
+        first = torch.tensor([3, 0, 5, 1, 4, 2])
+        for rows in first.split(2):
+            sent = {"a": a[rows], "b": b[rows]}
+            joined = host._join("outputs", rows, sent)
+            assert_array_equal(joined, np.hstack([a, b])[rows])
+        rows = torch.tensor([1, 3, 4])
+        joined = host._join("outputs", rows, {"a": -a[rows]})
+        assert_array_equal(joined, np.hstack([-a, b])[rows])
+        joined = host._join("outputs", rows, {"b": 2 * b[rows]})
+        assert_array_equal(joined, np.hstack([-a, 2 * b])[rows])
+        joined = host._join("outputs", torch.arange(6), {})
+        expected = np.hstack([a, b])
+        expected[rows] = np.hstack([-a, 2 * b])[rows]
+        assert_array_equal(joined, expected)
+
+    def test_zeros_stand_for_what_is_missing(self):
+        host = HostParty(*[None] * 4, 0, None, 0.5, None, None, {}, None, False)
+        host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
+        joined = host._join("hidden", torch.arange(2), {"a": np.ones((2, 1), bool)})
+        assert joined.tolist() == [[True, False, False]] * 2
+
+    def test_raise_names_party_and_epoch(self, cancer):
+        estimator = classifier(
+            parties=TWO_GUESTS,
+            active="bank",
+            failure=ClientFailures(1.0),
+            on_failure="raise",
+        )
+        with pytest.raises(PartyError, match=r"'lab'.*epoch 2 of pretraining"):
+            estimator.fit(*cancer)
+
+    def test_no_failure_changes_nothing(self, cancer):
+        X, y = cancer
+        plain, guarded = (
+            classifier(failure=failure).fit(X, y).predict_proba(X)
+            for failure in (None, ClientFailures(0.0))
+        )
+        assert_array_equal(plain, guarded)
+
+    def test_early_stopping_goes_back_with_parties_that_were_offline(self, cancer):
+        X, y = cancer
+        settings = {
+            "parties": TWO_GUESTS,
+            "active": "bank",
+            "pretrain": False,
+            "early_stopping": True,
+            "n_iter_no_change": 3,
+            "batch_size": 64,
+            "failure": ClientFailures(0.6, seed=0),
+        }
+        estimator = classifier(max_epochs=40, **settings).fit(X, y)
+        curve = estimator.validation_loss_curve_
+        best = int(np.argmin(curve))
+        assert estimator.n_iter_ == best + 1 + 3 < 40
+        assert {epoch > best + 1 for _, epoch, _ in estimator.failures_} == {
+            True,
+            False,
+        }
+        short = classifier(max_epochs=best + 1, **settings).fit(X, y)
+        assert_array_equal(short.predict_proba(X), estimator.predict_proba(X))
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_early_stopping_of_pretraining(cancer, design):
+    estimator = classifier(
+        design=design,
+        early_stopping=True,
+        max_epochs=30,
+        n_iter_no_change=2,
+        batch_size=64,
+    ).fit(*cancer)
+    curve = estimator.pretraining_validation_loss_curve_
+    assert len(curve) == len(estimator.pretraining_loss_curve_)
+    assert curve[-1] < curve[0]
+    stopped = len(curve) - 1 - int(np.argmin(curve)) == 2
+    assert stopped or len(curve) == 30
+
+
+def test_same_seed_same_bytes(cancer, rng_guard):
+    X, y = cancer
+    first, second = (
+        classifier(failure=ClientFailures(0.5)).fit(X, y) for _ in range(2)
+    )
+    assert_array_equal(first.predict_proba(X), second.predict_proba(X))
+    assert first.communication_.messages == second.communication_.messages
+    other = classifier(random_state=1).fit(X, y)
+    assert not np.array_equal(other.predict_proba(X), first.predict_proba(X))
+
+
+@pytest.mark.parametrize("design", ["joint", "local"])
+def test_processes_give_the_same_bits(cancer, design):
+    X, y = cancer
+    local, apart = (
+        classifier(
+            design=design, early_stopping=True, max_epochs=1, transport=transport
+        ).fit(X, y)
+        for transport in ("local", "process")
+    )
+    assert_array_equal(local.predict_proba(X), apart.predict_proba(X))
+    assert local.communication_.messages == apart.communication_.messages
+
+
+def test_weights_of_rows_and_classes(cancer):
+    X, y = cancer
+    plain = classifier(pretrain=False).fit(X, y).predict_proba(X)
+    threes = classifier(pretrain=False).fit(X, y, np.full(len(y), 3.0))
+    assert_allclose(threes.predict_proba(X), plain, atol=1e-4)
+    heavy = classifier(pretrain=False, class_weight={0: 9, 1: 1}).fit(X, y)
+    rows = classifier(pretrain=False).fit(X, y, np.where(y == 0, 9.0, 1.0))
+    assert_array_equal(heavy.predict_proba(X), rows.predict_proba(X))
+    assert heavy.predict_proba(X)[:, 0].mean() > plain[:, 0].mean() + 0.03
+
+
+def test_a_last_batch_or_virtual_batch_of_one_row(cancer):
+    X, y = cancer
+    for n_rows in (65, 129, 193):
+        estimator = classifier(batch_size=64, virtual_batch_size=9)
+        estimator.fit(X[:n_rows], y[:n_rows])
+        assert np.isfinite(estimator.predict_proba(X)).all()
+
+
+def test_constant_columns(cancer):
+    X, y = cancer
+    X = np.hstack([X, np.full((len(X), 4), 5.0)])
+    estimator = classifier(parties=3, max_epochs=3).fit(X, y)
+    assert min(estimator.pretraining_loss_curve_) > 0
+    assert np.isfinite(estimator.predict_proba(X)).all()
+
+
+def test_a_model_spoilt_by_the_last_step_raises(cancer):
+    estimator = classifier(pretrain=False, max_epochs=1, batch_size=1000, lr=1e38)
+    with pytest.raises(ValueError, match="not finite after training"):
+        estimator.fit(*cancer)
+
+
+def test_no_row_is_left_in_a_fitted_estimator(cancer):
+    estimator = classifier(failure=ClientFailures(0.5)).fit(*cancer)
+    assert all(party._held == {} for party in estimator._parties.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_d": 2, "parties": 3}, "n_d=2 is less .* columns, 3"),
+        ({"n_shared": 0, "n_independent": 0}, "leave no layer"),
+        ({"early_stopping": True, "validation_fraction": 0.999}, "two rows"),
+        ({"design": "central"}, "design"),
+        ({"failure": 0.5}, "failure"),
+    ],
+)
+def test_settings_that_cannot_work(cancer, settings, message):
+    with pytest.raises(ValueError, match=message):
+        classifier(**settings).fit(*cancer)
