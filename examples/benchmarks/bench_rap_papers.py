@@ -684,7 +684,9 @@ hand. Every table says whose numbers it holds: *ours* were measured by ::
 
 (the lines it printed are kept in ``docs/benchmarks/rap_papers.jsonl``; scikit-learn
 {sklearn}, Python {python}, one thread of a shared {processor} machine, so seconds vary
-by some ten per cent), the others are copied from the paper.
+by some ten per cent), the others are copied from the paper. The run is from before
+random streams were derived one-way: the same seeds now give other draws, and means
+that differ by what other seeds would.
 
 Do not compare the absolute numbers of the two: our data sets are other ones. Compare
 the differences between methods.
