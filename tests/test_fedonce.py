@@ -649,7 +649,6 @@ def test_noise_is_a_secret_function_of_the_row():
     noise = keyed_noise(b"k" * 32, rows, 5)
     assert noise.shape == (4000, 5)
     assert_array_equal(keyed_noise(b"k" * 32, rows[[7, 7, 9]], 5), noise[[7, 7, 9]])
-    assert np.abs(np.corrcoef(noise.T, keyed_noise(b"j" * 32, rows, 5).T)).max() <= 1
     both = np.hstack([noise, keyed_noise(b"j" * 32, rows, 5)])
     assert np.abs(np.corrcoef(both.T) - np.eye(10)).max() < 0.07
     assert_allclose(both.mean(axis=0), 0, atol=0.06)

@@ -16,7 +16,7 @@ from skvfl.exceptions import ShareableError
 from skvfl.federation import operation
 from skvfl.federation._party import run
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
-from skvfl.nn._split import BottomParty, TopParty, public_order, tensor
+from skvfl.nn._split import SplitParty, TopParty, public_order, tensor
 from skvfl.privacy import SampledGaussian
 
 
@@ -24,7 +24,7 @@ class NothingHeldError(ShareableError):
     """A party holds no value of any row that it is asked about."""
 
 
-class _SplitPart(BottomParty):
+class _SplitPart(SplitParty):
     """A party's part in split learning that goes on from trained networks."""
 
     @operation
@@ -77,9 +77,6 @@ class GuestParty(_SplitPart):
     max_grad_norm : float
         Norm to which the gradient of every row is then clipped.
     """
-
-    # What a bottom model of split learning offers would go around the noise.
-    prepare = represent = remember = recall = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -199,7 +196,7 @@ class HostParty(_SplitPart, TopParty):
     Parameters
     ----------
     name, transformer, build_local, optimize, seed
-        As for :class:`~skvfl.nn._split.BottomParty`.
+        As for :class:`~skvfl.nn._split.SplitParty`.
     build_head : callable
         ``build_head(n_inputs, generator)`` gives the head.
     loss : callable

@@ -24,8 +24,8 @@ AGGREGATIONS = {
 }
 
 
-class BottomParty(Party):
-    """A party of split learning: a bottom model on its own columns.
+class SplitParty(Party):
+    """A party's part in the steps of split learning, on a bottom model of its own.
 
     Parameters
     ----------
@@ -47,26 +47,6 @@ class BottomParty(Party):
         self._build_bottom = build_bottom
         self._optimize = optimize
         self._generator = torch.Generator().manual_seed(seed)
-
-    @operation
-    def prepare(self, seed):
-        """Prepare the columns and build the bottom model; its number of outputs.
-
-        Parameters
-        ----------
-        seed : int
-            Of the public order of the rows, the same at every party.
-
-        Returns
-        -------
-        n_outputs : int
-        """
-        inputs = run(self._transformer.fit_transform, self._held["block"])
-        self._held["inputs"] = tensor(inputs)[public_order(seed, len(inputs))]
-        self._bottom = self._build_bottom(inputs.shape[1], self._generator)
-        self._held["optimizer"] = self._optimize(list(self._bottom.parameters()))
-        with torch.inference_mode():
-            return self._bottom.eval()(self._held["inputs"][:1]).shape[1]
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -96,26 +76,10 @@ class BottomParty(Party):
         self._update()
 
     @operation
-    def represent(self, start, stop):
-        """Activations of rows in their first order, in evaluation mode."""
-        return infer(self._bottom, self._rows(start, stop)).float().numpy()
-
-    @operation
     def finish(self):
         """Refuse models that training has spoilt."""
         for model in self._models().values():
             check_parameters(model)
-
-    @operation
-    def remember(self):
-        """Keep a copy of the bottom model as it is."""
-        self._best = copy.deepcopy(self._models())
-
-    @operation
-    def recall(self):
-        """Go back to the copy that was kept last."""
-        for name, state in self.__dict__.pop("_best").items():
-            setattr(self, name, state)
 
     def _models(self):
         return {} if self._transformer is None else {"_bottom": self._bottom}
@@ -127,6 +91,52 @@ class BottomParty(Party):
     def _activate(self, start, stop):
         rows = self._held["order"][start:stop]
         return self._bottom(self._held["inputs"].index_select(0, rows))
+
+
+class BottomParty(SplitParty):
+    """A party of split learning that builds, keeps and serves its bottom model.
+
+    Parameters
+    ----------
+    name, transformer, build_bottom, optimize, seed
+        As for :class:`SplitParty`.
+    """
+
+    @operation
+    def prepare(self, seed):
+        """Prepare the columns and build the bottom model; its number of outputs.
+
+        Parameters
+        ----------
+        seed : int
+            Of the public order of the rows, the same at every party.
+
+        Returns
+        -------
+        n_outputs : int
+        """
+        inputs = run(self._transformer.fit_transform, self._held["block"])
+        self._held["inputs"] = tensor(inputs)[public_order(seed, len(inputs))]
+        self._bottom = self._build_bottom(inputs.shape[1], self._generator)
+        self._held["optimizer"] = self._optimize(list(self._bottom.parameters()))
+        with torch.inference_mode():
+            return self._bottom.eval()(self._held["inputs"][:1]).shape[1]
+
+    @operation
+    def represent(self, start, stop):
+        """Activations of rows in their first order, in evaluation mode."""
+        return infer(self._bottom, self._rows(start, stop)).float().numpy()
+
+    @operation
+    def remember(self):
+        """Keep a copy of the bottom model as it is."""
+        self._best = copy.deepcopy(self._models())
+
+    @operation
+    def recall(self):
+        """Go back to the copy that was kept last."""
+        for name, state in self.__dict__.pop("_best").items():
+            setattr(self, name, state)
 
     def _rows(self, start, stop):
         if "inputs" not in self._held:
