@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import sklearn
 import torch
+from _page import listing
 from scipy import stats
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.linear_model import LogisticRegression
@@ -459,15 +460,6 @@ def measurements(quick):
             10_000,
         )
     yield from overlap(X, y, adult.parties, plan)
-
-
-def listing(title, header, rows):
-    """Return a table in reStructuredText."""
-    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        marks = ["   * -", *["     -"] * (len(row) - 1)]
-        lines += [f"{mark} {cell}" for mark, cell in zip(marks, row, strict=True)]
-    return "\n".join(lines)
 
 
 def plain(line):

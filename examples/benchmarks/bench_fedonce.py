@@ -27,7 +27,7 @@ from statistics import mean, median, stdev
 import numpy as np
 import sklearn
 import torch
-from bench_split import listing, number
+from _page import listing, number
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning

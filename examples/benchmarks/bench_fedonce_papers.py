@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import sklearn
 import torch
+from _page import listing, number
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
@@ -831,20 +832,6 @@ PAPER_ROWS = {
     "fashion_mnist": 60_000,
     "superconduct": 21_263,
 }
-
-
-def listing(title, header, rows):
-    """Return a table in reStructuredText."""
-    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        marks = ["   * -", *["     -"] * (len(row) - 1)]
-        lines += [f"{mark} {cell}" for mark, cell in zip(marks, row, strict=True)]
-    return "\n".join(lines)
-
-
-def number(value, digits=2):
-    """Write a number with a true minus sign."""
-    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def signed(value):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import sklearn
+from _page import listing, number
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, root_mean_squared_error
@@ -489,23 +490,9 @@ BARS = [
 ]
 
 
-def listing(title, header, rows):
-    """Return a table in reStructuredText."""
-    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        marks = ["   * -", *["     -"] * (len(row) - 1)]
-        lines += [f"{mark} {cell}" for mark, cell in zip(marks, row, strict=True)]
-    return "\n".join(lines)
-
-
 def literal(name):
     """Return a method or data set as the page writes it."""
     return name.replace('kind="gaussian"', '``kind="gaussian"``')
-
-
-def number(value, digits=2):
-    """Write a number with a true minus sign."""
-    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def score(line):

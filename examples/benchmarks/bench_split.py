@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import sklearn
 import torch
+from _page import listing, number
 from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.model_selection import train_test_split
 from torch import nn
@@ -402,20 +403,6 @@ def write_page(lines):
     PAGE.write_text(
         TEXT.format(context=context, **TRAINING, **tables), encoding="utf-8"
     )
-
-
-def listing(title, header, rows):
-    """Return a table in reStructuredText."""
-    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        marks = ["   * -", *["     -"] * (len(row) - 1)]
-        lines += [f"{mark} {cell}" for mark, cell in zip(marks, row, strict=True)]
-    return "\n".join(lines)
-
-
-def number(value, digits=2):
-    """Write a number with a true minus sign."""
-    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def difference(line):

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import sklearn
 import torch
+from _page import listing, number
 from scipy.special import softmax
 from scipy.stats import t as student
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -264,20 +265,6 @@ def failures(X, y, plan, context):
                 "seed": seed,
                 **run(vfl, parts, seed),
             }
-
-
-def listing(title, header, rows):
-    """Return a table in reStructuredText."""
-    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        marks = ["   * -", *["     -"] * (len(row) - 1)]
-        lines += [f"{mark} {cell}" for mark, cell in zip(marks, row, strict=True)]
-    return "\n".join(lines)
-
-
-def number(value, digits=2):
-    """Write a number with a true minus sign."""
-    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def interval(values):

@@ -29,6 +29,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from _page import listing
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
@@ -848,16 +849,6 @@ COLUMNS = (
     "Overhead",
     "Share",
 )
-
-
-def listing(title, header, rows):
-    """A list-table."""
-    lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
-    for row in [header, *rows]:
-        lines.extend(
-            f"   {'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(row)
-        )
-    return "\n".join(lines)
 
 
 def number(value, digits=3):
