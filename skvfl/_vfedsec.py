@@ -656,7 +656,9 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
     message is authenticated. The gradient of a cluster is that of the mean loss over
     the batch, summed over the cluster's clients, so that the model does not depend on
     how many clients share the rows. Clients draw their first weights themselves, from
-    a stream that a cluster shares, instead of receiving them from the server.
+    a stream that a cluster shares, instead of receiving them from the server. A client
+    makes one key pair in a key epoch, not one for each peer: every two still have a
+    secret of their own, with fewer keys to make.
 
     References
     ----------
@@ -913,7 +915,9 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
     message is authenticated. The gradient of a cluster is that of the mean loss over
     the batch, summed over the cluster's clients, so that the model does not depend on
     how many clients share the rows. Clients draw their first weights themselves, from
-    a stream that a cluster shares, instead of receiving them from the server.
+    a stream that a cluster shares, instead of receiving them from the server. A client
+    makes one key pair in a key epoch, not one for each peer: every two still have a
+    secret of their own, with fewer keys to make.
 
     References
     ----------

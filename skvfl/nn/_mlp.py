@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import sqrt
+from numbers import Integral
 
 from torch import nn
+
+from skvfl.exceptions import TrainingError
 
 
 def linear(n_inputs, n_outputs, generator, *, bias=True):
@@ -23,7 +26,17 @@ def linear(n_inputs, n_outputs, generator, *, bias=True):
     Returns
     -------
     layer : torch.nn.Linear
+
+    Raises
+    ------
+    TrainingError
+        If a number of columns is not a positive whole number.
     """
+    for size in (n_inputs, n_outputs):
+        if not isinstance(size, Integral) or size < 1:
+            raise TrainingError(
+                f"a layer has {size!r} units: give every layer a positive whole number"
+            )
     layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs, bias=bias)
     bound = 1 / sqrt(n_inputs)
     for parameter in layer.parameters():

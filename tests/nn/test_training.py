@@ -11,6 +11,7 @@ from skorch.callbacks import Callback, EarlyStopping, LRScheduler
 from torch import nn
 from torch.nn import functional
 
+from skvfl import AutoencoderTransformer, NoiseAsTargetsEncoder, SplitNNClassifier
 from skvfl.exceptions import ShareableError, TrainingError
 from skvfl.nn._mlp import perceptron
 from skvfl.nn._training import train
@@ -278,3 +279,21 @@ def test_net_holds_no_rows_and_can_be_pickled():
     assert_array_equal(
         parameters(pickle.loads(pickled).module_), parameters(net.module_)
     )
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: SplitNNClassifier(bottom=(size,), max_epochs=1),
+        lambda size: SplitNNClassifier(top=(size,), max_epochs=1),
+        lambda size: AutoencoderTransformer(2, hidden_layer_sizes=(size,)),
+        lambda size: NoiseAsTargetsEncoder(module=(size,)),
+    ],
+    ids=["bottom", "top", "autoencoder", "guest"],
+)
+def test_layers_have_units(make, size):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 4))
+    with pytest.raises(ValueError, match="a positive whole number"):
+        make(size).fit(rows, np.arange(20) % 2)
