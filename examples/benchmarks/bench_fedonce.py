@@ -507,7 +507,8 @@ All numbers are ours, measured by ::
     python examples/benchmarks/bench_fedonce.py
 
 (the lines they printed are kept in ``docs/benchmarks/private.jsonl`` and
-``docs/benchmarks/fedonce.jsonl``; {context}).
+``docs/benchmarks/fedonce.jsonl``; {context}). The runs are from before random streams
+were derived one-way: the same seeds now give other draws.
 
 {bars}
 
