@@ -139,12 +139,15 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             return weights
         return weights * compute_sample_weight(class_weight, self.classes_[codes])
 
+    @property
+    def _transport(self):
+        if isinstance(self.transport, str):
+            return _TRANSPORTS[self.transport]()
+        return self.transport
+
     def _connect(self, parties, log, centre="server"):
         """Open a session with parties that hold what they need."""
-        transport = self.transport
-        if isinstance(transport, str):
-            transport = _TRANSPORTS[transport]()
-        return transport.connect(parties, log, centre)
+        return self._transport.connect(parties, log, centre)
 
     def _connect_fitted(self, X, centre="server"):
         """Open a session in which the fitted parties hold their columns of ``X``."""

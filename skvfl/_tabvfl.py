@@ -108,6 +108,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "batch_size": [Interval(Integral, 2, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
+        "max_grad_norm": [Interval(Real, 0, None, closed="neither"), None],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -138,6 +139,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         batch_size=256,
         lr=0.02,
         optimizer=None,
+        max_grad_norm=1.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
@@ -166,6 +168,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.batch_size = batch_size
         self.lr = lr
         self.optimizer = optimizer
+        self.max_grad_norm = max_grad_norm
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -227,6 +230,10 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         return ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
 
     @property
+    def _may_fail(self):
+        return self.failure is not None or self._transport.timeout is not None
+
+    @property
     def _pretraining_epochs(self):
         return self.pretraining_epochs or self.max_epochs
 
@@ -256,7 +263,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         )
         decoder = partial(Decoder, n_steps=self.n_steps, **ghost)
         sparse = {"lambda_sparse": self.lambda_sparse}
-        optimize = Optimize(self.optimizer, self.lr)
+        optimize = Optimize(self.optimizer, self.lr, self.max_grad_norm)
         parties = []
         for name, child in zip(names, to_models.spawn(len(names)), strict=True):
             active = name == self._active
@@ -286,9 +293,15 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 n_parts = 1 if self.design == "local" else len(self._holders)
                 top = partial(SummedTop, n_parts=n_parts, n_d=self.n_d)
             mapping = partial(normal_linear, self.n_d, n_outputs)
-            cache = self.failure is not None and self.on_failure == "cache"
             parties.append(
-                HostParty(*settings, top, mapping, self._shares, loss, cache)
+                HostParty(
+                    *settings,
+                    top,
+                    mapping,
+                    self._shares,
+                    loss,
+                    cache=self.on_failure == "cache" and self._may_fail,
+                )
             )
         return parties
 
@@ -387,7 +400,6 @@ class _Training:
         self.session = session
         self.active = estimator._active
         self.holders = estimator._holders
-        self.online = self.holders
         self.n_train = n_rows - estimator._n_held_out(n_rows)
         self.held_out = {"start": self.n_train, "stop": n_rows}
         self.batches = batch_bounds(self.n_train, estimator.batch_size)
@@ -456,52 +468,48 @@ class _Training:
     def rebuild(self, start, stop):
         """One batch of algorithm 1: three rounds, and the sum of the guests' losses."""
         session, rows = self.session, {"start": start, "stop": stop}
+        session.begin_round()
+        hidden = self._check_hidden(self._ask_guests("hide", **rows), rows)
         if not self.online:
             return self._total("train", {})
-        session.begin_round()
-        hidden = self._check_hidden(session.call("hide", to=self.online, **rows), rows)
         partitions = session.ask(self.active, "decode", **rows, **hidden)
         session.begin_round()
-        replies = session.call(
-            "rebuild", to=self.online, each=_each("partition", partitions)
-        )
+        replies = self._ask_guests("rebuild", each=_each("partition", partitions))
         gradients = {name: reply["gradient"] for name, reply in replies.items()}
         check_rows(gradients, stop - start, self.estimator._shares)
         gradients = session.ask(self.active, "correct", gradients=gradients)
         session.begin_round()
-        session.call("adapt", to=self.online, each=_each("gradient", gradients))
+        self._ask_guests("adapt", each=_each("gradient", gradients))
         return self._total("train", {n: reply["loss"] for n, reply in replies.items()})
 
     def learn(self, start, stop):
         """One batch of algorithm 2: two rounds, and the loss."""
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
-        received = session.call("forward", to=self.online, **rows)
+        received = self._ask_guests("forward", **rows)
         check_rows(received, stop - start, self.widths)
         learnt = session.ask(self.active, "learn", **rows, received=received)
         session.begin_round()
-        session.call(
-            "backward", to=self.online, each=_each("gradient", learnt["gradients"])
-        )
+        self._ask_guests("backward", each=_each("gradient", learnt["gradients"]))
         return learnt["loss"]
 
     def evaluate_rebuilt(self):
         """Sum of the guests' losses of the held-out rows."""
         session, rows = self.session, self.held_out
         session.begin_round()
-        replies = session.call("hide_held_out", to=self.online, **rows)
+        replies = self._ask_guests("hide_held_out")
         hidden = self._check_hidden(replies, rows)
         partitions = session.ask(self.active, "decode_held_out", **rows, **hidden)
         session.begin_round()
         each = _each("partition", partitions)
-        losses = session.call("rebuild_held_out", to=self.online, each=each, **rows)
+        losses = self._ask_guests("rebuild_held_out", each=each, **rows)
         return self._total("held out", losses)
 
     def evaluate_learnt(self):
         """Loss of the held-out rows."""
         session, rows = self.session, self.held_out
         session.begin_round()
-        received = session.call("represent", to=self.online, **rows)
+        received = self._ask_guests("represent", **rows)
         check_rows(received, rows["stop"] - rows["start"], self.widths)
         return session.ask(self.active, "evaluate", **rows, received=received)
 
@@ -512,14 +520,33 @@ class _Training:
             "n_train": self.n_train,
         }
         self.session.begin_round()
-        losses = self.session.call("pretrain_alone", to=self.online, **settings)
-        return self._total("train", losses)
+        return self._total("train", self._ask_guests("pretrain_alone", **settings))
 
     def evaluate_alone(self):
         """Sum of the parties' losses of the held-out rows."""
         self.session.begin_round()
-        losses = self.session.call("evaluate_alone", to=self.online, **self.held_out)
+        losses = self._ask_guests("evaluate_alone", **self.held_out)
         return self._total("held out", losses)
+
+    def _ask_guests(self, operation, **arguments):
+        """Replies of the parties that are online; who is late is offline from here."""
+        replies = self._tell(operation, to=self.online, **arguments)
+        self._go_on_without([name for name in self.online if name not in replies])
+        return replies
+
+    def _tell(self, operation, to, **arguments):
+        return self.session.call(
+            operation, to=to, skip_late=self.forgiving, **arguments
+        )
+
+    def _go_on_without(self, offline):
+        if self.active in offline:
+            raise PartyError(
+                self.active, "it did not answer in time, and the others need it"
+            )
+        self.online = [name for name in self.online if name not in offline]
+        phase, epoch = self.moment
+        self.estimator.failures_ += [(phase, epoch, name) for name in offline]
 
     def _total(self, kind, losses):
         """Sum of the guests' losses; who is offline counts with its last one."""
@@ -536,28 +563,27 @@ class _Training:
         estimator, session = self.estimator, self.session
         to_epochs, to_failures = sequence.spawn(2)
         guests = [name for name in self.holders if name != self.active]
-        offline = [[]] * n_epochs
+        simulated = [[]] * n_epochs
         if estimator.failure is not None:
-            offline = estimator.failure._draw(to_failures, n_epochs, guests)
+            simulated = estimator.failure._draw(to_failures, n_epochs, guests)
         # Parties that were offline when the models were best, and still have those.
         unmoved = set()
         for epoch, to_epoch in enumerate(to_epochs.spawn(n_epochs)):
             task = self.context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=estimator)
-            self._note(phase, epoch + 1, offline[epoch])
-            everybody = {*self.online, self.active}
+            self._begin_epoch(phase, epoch + 1, simulated[epoch])
             back = unmoved.intersection(self.online)
-            session.call("remember", to=back)
+            self._tell("remember", to=back)
             unmoved -= back
             shuffle = {"seed": int_seed(to_epoch), "n_train": self.n_train}
-            session.call("begin_epoch", to=everybody, **shuffle)
+            self._tell("begin_epoch", to={*self.online, self.active}, **shuffle)
             curve.append(run())
             stop = task.call_on_fit_task_end(estimator=estimator)
             if estimator.early_stopping:
                 loss = evaluate()
                 if not held_out or loss < min(held_out):
-                    session.call("remember", to=everybody)
-                    unmoved = set(offline[epoch])
+                    self._tell("remember", to={*self.online, self.active})
+                    unmoved = set(self.holders).difference(self.online)
                 held_out.append(loss)
                 patience = estimator.n_iter_no_change
                 stop |= len(held_out) - 1 - int(np.argmin(held_out)) >= patience
@@ -566,12 +592,17 @@ class _Training:
         if estimator.early_stopping:
             session.call("remember", to=unmoved)
             session.call("recall", to={*self.holders, self.active})
-        self.online = self.holders
 
-    def _note(self, phase, epoch, offline):
-        self.online = [name for name in self.holders if name not in offline]
-        self.estimator.failures_ += [(phase, epoch, name) for name in offline]
-        if offline and self.estimator.on_failure == "raise":
+    def _begin_epoch(self, phase, epoch, simulated):
+        """Find out who is online."""
+        self.moment = phase, epoch
+        # Nothing stands for a guest in the first epoch.
+        self.forgiving = epoch > 1 and self.estimator.on_failure != "raise"
+        self.online = self.holders
+        late = self.session.late()
+        offline = [n for n in self.holders if n in simulated or n in late]
+        self._go_on_without(offline)
+        if offline and not self.forgiving:
             raise PartyError(
                 offline[0],
                 f"it is offline in epoch {epoch} of {phase}; on_failure='cache' goes "
@@ -648,6 +679,8 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    max_grad_norm : float or None, default=1.0
+        Norm that each optimiser scales longer gradients of its weights down to.
     early_stopping : bool, default=False
         Whether to hold out rows, stop either phase when their loss no longer improves,
         and go back to the models that were best on them.
@@ -658,9 +691,10 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     failure : ClientFailures or None, default=None
         Simulates parties that are offline for whole epochs.
     on_failure : {"cache", "zeros", "raise"}, default="cache"
-        What the active party uses in place of what a party that is offline would send:
-        what it sent last for each row; zeros; or nothing, and training ends with an
-        error. An offline party learns nothing.
+        What the active party uses in place of what a party would send that is offline,
+        or late for the transport's ``timeout``: what it sent last for each row; zeros;
+        or nothing, and training ends with an error. An offline party learns nothing.
+        Who is late is offline until the next epoch, or until it has answered.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -687,7 +721,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         Number of epochs of finetuning.
     failures_ : list of tuple
         Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
-        party that was offline.
+        party that was offline, or late.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -724,8 +758,8 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     their share of the decoder's outputs, and gradients, from which labels can be
     inferred while finetuning. Everybody knows the order of the rows. Nothing is noised.
 
-    With ``failure`` and ``on_failure="cache"``, the active party keeps what every party
-    sent last for every row, until ``fit`` ends.
+    With ``failure`` or a ``timeout``, and ``on_failure="cache"``, the active party
+    keeps what every party sent last for every row, until ``fit`` ends.
 
     A column's variance in the reconstruction loss is that of its batch, of at least
     0.01: without a bound the published loss divides by almost nothing where a column
@@ -778,6 +812,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         batch_size=256,
         lr=0.02,
         optimizer=None,
+        max_grad_norm=1.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
@@ -808,6 +843,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
             batch_size=batch_size,
             lr=lr,
             optimizer=optimizer,
+            max_grad_norm=max_grad_norm,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
@@ -842,8 +878,8 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
             If the labels are not classes, if the parties and the columns do not match
             (the message names both), or if ``n_d`` is too small for the parties.
         PartyError
-            If a party fails, or is offline with ``on_failure="raise"``; the message
-            names it.
+            If a party fails, dies, is late in the first epoch of a phase, or is offline
+            with ``on_failure="raise"``; the message names it.
         """
         codes = self._encode_classes(y)
         weights = self._row_weights(X, sample_weight, self.class_weight, codes)
@@ -933,6 +969,8 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    max_grad_norm : float or None, default=1.0
+        Norm that each optimiser scales longer gradients of its weights down to.
     early_stopping : bool, default=False
         Whether to hold out rows, stop either phase when their loss no longer improves,
         and go back to the models that were best on them.
@@ -943,9 +981,10 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
     failure : ClientFailures or None, default=None
         Simulates parties that are offline for whole epochs.
     on_failure : {"cache", "zeros", "raise"}, default="cache"
-        What the active party uses in place of what a party that is offline would send:
-        what it sent last for each row; zeros; or nothing, and training ends with an
-        error. An offline party learns nothing.
+        What the active party uses in place of what a party would send that is offline,
+        or late for the transport's ``timeout``: what it sent last for each row; zeros;
+        or nothing, and training ends with an error. An offline party learns nothing.
+        Who is late is offline until the next epoch, or until it has answered.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -968,7 +1007,7 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
         Number of epochs of finetuning.
     failures_ : list of tuple
         Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
-        party that was offline.
+        party that was offline, or late.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -1027,8 +1066,8 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
             If the parties and the columns do not match (the message names both), or if
             ``n_d`` is too small for the parties.
         PartyError
-            If a party fails, or is offline with ``on_failure="raise"``; the message
-            names it.
+            If a party fails, dies, is late in the first epoch of a phase, or is offline
+            with ``on_failure="raise"``; the message names it.
         """
         target = self._encode_target(y)
         self._mean, self._scale = target.mean(), target.std() or 1.0

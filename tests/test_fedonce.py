@@ -64,8 +64,8 @@ class Recording(LocalTransport):
         session = super().connect(parties, log, centre)
         exchange = session._exchange
 
-        def noted(requests):
-            replies = exchange(requests)
+        def noted(requests, *args):
+            replies = exchange(requests, *args)
             for name, (operation, arguments) in requests.items():
                 self.notes.append((name, operation, arguments, replies[name][0]))
             return replies

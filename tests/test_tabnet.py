@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
+from pytorch_tabnet import tab_network
+from pytorch_tabnet.metrics import UnsupervisedLoss
 from torch import nn
 from torch.nn import functional
 
@@ -224,8 +226,7 @@ class TestAgainstPytorchTabnet:
     """The same numbers for the same weights; rows are dealt in another order."""
 
     @pytest.fixture(autouse=True)
-    def networks(self, monkeypatch):
-        self.networks = pytest.importorskip("pytorch_tabnet.tab_network")
+    def double_precision(self, monkeypatch):
         # Their square root of one half is otherwise a single-precision number.
         monkeypatch.setattr(torch, "FloatTensor", torch.DoubleTensor)
 
@@ -274,7 +275,7 @@ class TestAgainstPytorchTabnet:
         chosen = SETTINGS | change
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            theirs = self.networks.TabNetNoEmbeddings(
+            theirs = tab_network.TabNetNoEmbeddings(
                 11, 3, **chosen, group_attention_matrix=torch.eye(11)
             ).double()
         theirs.encoder.group_attention_matrix = torch.eye(11, dtype=torch.float64)
@@ -317,10 +318,9 @@ class TestAgainstPytorchTabnet:
         assert_allclose(explained.detach(), expected, rtol=1e-6, atol=1e-6)
 
     def test_pretraining(self):
-        metrics = pytest.importorskip("pytorch_tabnet.metrics")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            theirs = self.networks.TabNetPretraining(
+            theirs = tab_network.TabNetPretraining(
                 11, 0.5, **SETTINGS, group_attention_matrix=torch.eye(11)
             ).double()
         inputs = normal(100, 11, dtype=torch.float64)
@@ -343,7 +343,7 @@ class TestAgainstPytorchTabnet:
         decisions, _ = ours(norm(inputs_ * (1 - hidden_)), 1 - hidden_)
         loss = reconstruction_loss(head(decoder(decisions)), inputs_, hidden_)
         loss.backward()
-        expected = metrics.UnsupervisedLoss(*theirs(inputs))
+        expected = UnsupervisedLoss(*theirs(inputs))
         expected.backward()
 
         assert loss.item() == pytest.approx(expected.item(), rel=1e-9)

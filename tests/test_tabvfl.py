@@ -1,3 +1,8 @@
+import os
+import signal
+import time
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +14,8 @@ from torch.nn import functional
 
 from skvfl import (
     ClientFailures,
+    LocalTransport,
+    ProcessTransport,
     TabVFLClassifier,
     TabVFLRegressor,
     record_communication,
@@ -86,11 +93,9 @@ def train_in_one_graph(estimator, X, codes):
         module.train()
     for rows in epochs(to_phases[0], estimator.max_epochs):
         inputs = [guest._held["inputs"][rows] for guest in guests]
-        hidden = [g._draw(x) for g, x in zip(guests, inputs, strict=True)]
-        sent = [
-            guest._bottom.hide(x, h)
-            for guest, x, h in zip(guests, inputs, hidden, strict=True)
-        ]
+        drawn = [g._obfuscate(x) for g, x in zip(guests, inputs, strict=True)]
+        sent = [g._bottom(x) for g, (x, _) in zip(guests, drawn, strict=True)]
+        hidden = [each for _, each in drawn]
         decisions = host._top.decide(torch.cat(sent, 1), torch.cat(hidden, 1))
         parts = host._held["decoder"](decisions).split(
             list(estimator._shares.values()), dim=1
@@ -122,7 +127,7 @@ def test_parameters_equal_those_of_one_graph(cancer, parties):
         lambda_sparse=0.05,
         batch_size=100,
         optimizer=torch.optim.SGD,
-        lr=0.0003,
+        lr=0.003,
     )
     jointly = train_in_one_graph(clone(estimator), X, y)
     estimator.fit(X, y)
@@ -209,13 +214,21 @@ def test_the_mask_hides_cells_from_the_host(cancer):
     guest = guest.holding(block=estimator.partition_.split(X)["lab"])
     guest.prepare(0)
     guest._bottom.train()
-    inputs = guest._held["inputs"][:50]
-    hidden = guest._draw(inputs)
-    assert hidden.float().mean().item() == pytest.approx(0.5, abs=0.06)
-    changed = torch.where(hidden, torch.full_like(inputs, 7.0), inputs)
-    assert torch.equal(
-        guest._bottom.hide(inputs, hidden), guest._bottom.hide(changed, hidden)
-    )
+    guest.begin_pretraining(1, 569, False)
+    guest.begin_epoch(0, 569)
+    state = guest._generator.get_state()
+    sent = guest.hide(0, 50)
+    assert sent["hidden"].mean() == pytest.approx(0.5, abs=0.06)
+    rows = guest._held["order"][:50]
+    inputs = guest._held["inputs"]
+    inputs[rows] = inputs[rows].masked_fill(torch.tensor(sent["hidden"]), 7.0)
+    guest._generator.set_state(state)
+    again = guest.hide(0, 50)
+    assert_array_equal(again["hidden"], sent["hidden"])
+    assert_array_equal(again["outputs"], sent["outputs"])
+    inputs[rows] += 1.0
+    guest._generator.set_state(state)
+    assert (guest.hide(0, 50)["outputs"] != sent["outputs"]).any()
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -523,3 +536,153 @@ def test_no_row_is_left_in_a_fitted_estimator(cancer):
 def test_settings_that_cannot_work(cancer, settings, message):
     with pytest.raises(ValueError, match=message):
         classifier(**settings).fit(*cancer)
+
+
+class _Script(LocalTransport):
+    """Parties that do not answer some operations of some epochs in time."""
+
+    timeout = 1.0
+
+    def __init__(self, *late):
+        self.late = late
+
+    def connect(self, parties, log, centre="server"):
+        session = super().connect(parties, log, centre)
+        exchange, epochs, dropped = session._exchange, Counter(), set()
+
+        def late():
+            dropped.clear()
+            return {name for name, when in self.late if when == epochs["begin_epoch"]}
+
+        def drop_late(requests, skip_late):
+            operations = {operation for operation, _ in requests.values()}
+            epochs.update(operations & {"begin_epoch"})
+            moment = (*operations, epochs["begin_epoch"])
+            if skip_late:
+                requests = {n: r for n, r in requests.items() if n not in dropped}
+            replies = exchange(requests, skip_late)
+            if skip_late:
+                dropped.update(n for n, when in self.late if when == moment)
+            return {n: reply for n, reply in replies.items() if n not in dropped}
+
+        session._exchange, session.late = drop_late, late
+        return session
+
+
+class _Pausing(ProcessTransport):
+    """Processes of which one stands still in the second epoch."""
+
+    def connect(self, parties, log, centre="server"):
+        session = super().connect(parties, log, centre)
+        self.sessions = [*getattr(self, "sessions", []), session]
+        return session
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        pass
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        session = self.sessions[-1]
+        pid = session._processes["lab"].pid
+        if len(estimator.loss_curve_) == 1:
+            session._timeout = 0.5
+            os.kill(pid, signal.SIGSTOP)
+        if len(estimator.loss_curve_) == 2:
+            session._timeout = 60
+            os.kill(pid, signal.SIGCONT)
+            while session.late():
+                time.sleep(0.01)
+
+    def teardown(self, estimator, context):
+        pass
+
+
+class TestLateParties:
+    SETTINGS = {"parties": TWO_GUESTS, "active": "bank", "max_epochs": 3}
+
+    @pytest.mark.parametrize("on_failure", ["cache", "zeros"])
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            *["begin_epoch", "hide", "rebuild", "adapt", "remember"],
+            *["hide_held_out", "rebuild_held_out"],
+        ],
+    )
+    def test_pretraining_goes_on(self, cancer, operation, on_failure):
+        transport = _Script(("lab", (operation, 2)))
+        estimator = classifier(
+            transport=transport,
+            on_failure=on_failure,
+            early_stopping=True,
+            **self.SETTINGS,
+        ).fit(*cancer)
+        listed = [] if operation == "remember" else [("pretraining", 2, "lab")]
+        assert estimator.failures_ == listed
+        assert len(estimator.pretraining_loss_curve_) == 3
+        plain = classifier(early_stopping=True, **self.SETTINGS).fit(*cancer)
+        same = estimator.pretraining_loss_curve_ == plain.pretraining_loss_curve_
+        assert same == (operation == "remember" or "held_out" in operation)
+
+    @pytest.mark.parametrize("operation", ["forward", "backward", "represent"])
+    @pytest.mark.parametrize("design", DESIGNS)
+    def test_finetuning_goes_on(self, cancer, operation, design):
+        estimator = classifier(
+            transport=_Script(("lab", (operation, 2)), ("shop", (operation, 2))),
+            pretrain=False,
+            design=design,
+            early_stopping=True,
+            **self.SETTINGS,
+        ).fit(*cancer)
+        assert estimator.failures_ == [
+            ("finetuning", 2, "lab"),
+            ("finetuning", 2, "shop"),
+        ]
+        assert estimator.n_iter_ == 3
+        assert np.isfinite(estimator.predict_proba(cancer[0])).all()
+
+    def test_who_is_still_late_is_offline_like_who_fails(self, cancer):
+        """The same models as after a simulated failure of the same epoch."""
+        settings = {**self.SETTINGS, "max_epochs": 2, "pretrain": False}
+        late = classifier(transport=_Script(("lab", 1), ("shop", 1)), **settings)
+        failing = classifier(failure=ClientFailures(1.0), **settings)
+        first, second = (each.fit(*cancer) for each in (late, failing))
+        assert first.failures_ == second.failures_ != []
+        assert_array_equal(
+            first.predict_proba(cancer[0]), second.predict_proba(cancer[0])
+        )
+
+    @pytest.mark.parametrize(
+        ("on_failure", "late", "message"),
+        [
+            ("raise", ("lab", 1), "'lab'.*epoch 2 of pretraining"),
+            ("cache", ("lab", 0), "'lab'.*epoch 1 of pretraining"),
+            ("zeros", ("lab", 3), "'lab'.*epoch 1 of finetuning"),
+        ],
+    )
+    def test_what_nothing_stands_for_raises(self, cancer, on_failure, late, message):
+        estimator = classifier(
+            transport=_Script(late), on_failure=on_failure, **self.SETTINGS
+        )
+        with pytest.raises(PartyError, match=message):
+            estimator.fit(*cancer)
+
+    def test_the_active_party_is_needed(self, cancer):
+        estimator = classifier(transport=_Script(("party0", ("hide", 2))))
+        with pytest.raises(PartyError, match="'party0': it did not answer in time"):
+            estimator.fit(*cancer)
+
+    def test_a_process_that_stands_still(self, cancer):
+        """A guest stops for one epoch, and comes back."""
+        transport = _Pausing(timeout=60)
+        estimator = classifier(
+            transport=transport,
+            pretrain=False,
+            parties=TWO_GUESTS,
+            active="bank",
+            max_epochs=4,
+        )
+        estimator.set_callbacks(transport).fit(*cancer)
+        assert estimator.failures_ == [("finetuning", 2, "lab")]
+        assert estimator.score(*cancer) > 0.5

@@ -88,11 +88,11 @@ class Watched(Transport):
         session = LocalTransport().connect(parties, log, centre)
         exchange = session._exchange
 
-        def watched(requests):
+        def watched(requests, *args):
             requests = {name: copy.deepcopy(r) for name, r in requests.items()}
             if self.meddle is not None:
                 self.meddle("request", requests)
-            exchanged = exchange(requests)
+            exchanged = exchange(requests, *args)
             replies = {name: reply for name, (reply, *_) in exchanged.items()}
             asked = next(iter(requests.values()))[0]
             answers = {name: [asked, reply] for name, reply in replies.items()}

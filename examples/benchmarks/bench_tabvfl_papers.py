@@ -60,7 +60,7 @@ TRAINING = {
     "pretraining_ratio": 0.5,
     "batch_size": 256,
     "virtual_batch_size": 128,
-    "lr": 0.01,
+    "lr": 0.02,
 }
 
 

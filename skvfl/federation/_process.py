@@ -7,6 +7,8 @@ import math
 import os
 import pickle
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -117,6 +119,7 @@ class _ProcessSession(Session):
         self._channels: dict[str, Connection] = {}
         self._doors: dict[str, Connection] = {}
         self._exit_codes: dict[str, int] = {}
+        self._owed: dict[str, list[str]] = {party.name: [] for party in parties}
         try:
             for party in parties:
                 self._start(party.name)
@@ -128,6 +131,8 @@ class _ProcessSession(Session):
 
     def _start(self, name: str) -> None:
         self._channels[name], far_channel = Pipe()
+        if self._timeout is not None:
+            _limit_sending(self._channels[name], self._timeout)
         self._doors[name], far_door = Pipe()
         handles = far_channel.fileno(), far_door.fileno()
         command = (
@@ -150,42 +155,91 @@ class _ProcessSession(Session):
             self._died(party.name, "the handover")
         party.release()
 
+    def late(self) -> set[str]:
+        """Names of the parties that still owe a reply to a call that skipped them."""
+        return {name for name in self.names if not self._catch_up(name, 0.0)}
+
     def _exchange(
-        self, requests: Mapping[str, Any]
-    ) -> dict[str, tuple[Any, Measure, Measure]]:
+        self, requests: Mapping[str, Any], skip_late: bool
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        if skip_late:
+            requests = {n: each for n, each in requests.items() if not self._owed[n]}
         for name, request in requests.items():
-            try:
-                self._channels[name].send_bytes(_wire.pack(request))
-            except OSError:
-                self._died(name, request[0])
-        exchanged = {}
+            self._wait_for(name)
+            self._send(name, _wire.pack(request), request[0])
+            self._owed[name].append(request[0])
+        exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         for name, request in requests.items():
-            operation, sent = request[0], _wire.measure(request)
-            message = self._receive(self._channels[name], name, operation)
-            reply = _wire.unpack(message)
-            if reply[0] == "error":
-                raise _KINDS[reply[1]](name, reply[2])
-            exchanged[name] = (reply[1], sent, _wire.measure(reply))
+            sent = _wire.measure(request)
+            reply = self._next_reply(name, self._timeout)
+            if reply is not None:
+                exchanged[name] = (reply[1], sent, _wire.measure(reply))
+            elif skip_late:
+                exchanged[name] = (None, sent, None)
+            else:
+                self._out_of_time(name, request[0])
         return exchanged
 
-    def _receive(self, connection: Connection, name: str, operation: str) -> bytes:
-        process = self._processes[name]
-        patience = math.inf if self._timeout is None else self._timeout
-        deadline = time.monotonic() + patience
+    def _catch_up(self, name: str, patience: float | None) -> bool:
+        """Drop replies that nobody waits for any more; whether all have arrived."""
+        while self._owed[name]:
+            operation = self._owed[name][0]
+            reply = self._next_reply(name, patience)
+            if reply is None:
+                return False
+            self.log.record(name, self.centre, operation, *_wire.measure(reply))
+        return True
+
+    def _wait_for(self, name: str) -> None:
+        if not self._catch_up(name, self._timeout):
+            self._out_of_time(name, self._owed[name][0])
+
+    def _send(self, name: str, message: bytes, operation: str) -> None:
         try:
-            while not connection.poll(min(patience, _WATCH_SECONDS)):
+            self._channels[name].send_bytes(message)
+        except BlockingIOError:
+            raise PartyError(
+                name, f"it did not take in {operation!r} within {self._timeout} seconds"
+            ) from None
+        except OSError:
+            self._died(name, operation)
+
+    def _next_reply(self, name: str, patience: float | None) -> list[Any] | None:
+        """Reply to the oldest request that is open; None if it is late."""
+        message = self._receive(
+            self._channels[name], name, self._owed[name][0], patience
+        )
+        if message is None:
+            return None
+        del self._owed[name][0]
+        reply: list[Any] = _wire.unpack(message)
+        if reply[0] == "error":
+            raise _KINDS[reply[1]](name, reply[2])
+        return reply
+
+    def _receive(
+        self, connection: Connection, name: str, operation: str, patience: float | None
+    ) -> bytes | None:
+        """Next message of a party; None if it does not arrive in time."""
+        process = self._processes[name]
+        left = math.inf if patience is None else patience
+        deadline = time.monotonic() + left
+        try:
+            while not connection.poll(min(left, _WATCH_SECONDS)):
                 # A process that the party started may hold the connection open.
                 if process.poll() is not None and not connection.poll():
                     raise EOFError
-                patience = max(deadline - time.monotonic(), 0.0)
-                if not patience:
-                    raise PartyError(
-                        name,
-                        f"no reply to {operation!r} within {self._timeout} seconds",
-                    )
+                left = max(deadline - time.monotonic(), 0.0)
+                if not left:
+                    return None
             return connection.recv_bytes()
         except (EOFError, OSError):
             self._died(name, operation)
+
+    def _out_of_time(self, name: str, operation: str) -> NoReturn:
+        raise PartyError(
+            name, f"no reply to {operation!r} within {self._timeout} seconds"
+        )
 
     def _died(self, name: str, operation: str) -> NoReturn:
         code = self._end(name, _STOP_SECONDS)
@@ -207,11 +261,11 @@ class _ProcessSession(Session):
     def _dismiss(self) -> dict[str, Party]:
         parties = {}
         for name in self.names:
-            try:
-                self._channels[name].send_bytes(b"")
-            except OSError:
-                self._died(name, "coming home")
-            home = self._receive(self._doors[name], name, "coming home")
+            self._wait_for(name)
+            self._send(name, b"", "coming home")
+            home = self._receive(self._doors[name], name, "coming home", self._timeout)
+            if home is None:
+                self._out_of_time(name, "coming home")
             parties[name] = pickle.loads(home)
             self._end(name, _STOP_SECONDS)
         return parties
@@ -220,7 +274,16 @@ class _ProcessSession(Session):
         for connection in [*self._channels.values(), *self._doors.values()]:
             connection.close()
         for name in self._processes:
+            self._owed[name].clear()
             self._end(name)
+
+
+def _limit_sending(connection: Connection, seconds: float) -> None:
+    """Let sending fail where nobody takes anything in for so long."""
+    fraction, whole = math.modf(seconds)
+    limit = struct.pack("ll", int(whole), int(fraction * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def serve(channel_handle: int, door_handle: int) -> None:

@@ -58,6 +58,7 @@ class Session(ABC):
         to: Iterable[str] | None = None,
         reply_to: str | None = None,
         each: Mapping[str, Mapping[str, Any]] | None = None,
+        skip_late: bool = False,
         **arguments: Any,
     ) -> dict[str, Any]:
         """Ask parties for an operation.
@@ -73,6 +74,10 @@ class Session(ABC):
             own answer replies to itself, and nothing is counted.
         each : dict of str to dict, default=None
             Further arguments for each party asked, by its name.
+        skip_late : bool, default=False
+            Whether a party that does not answer in time is left out of the replies
+            instead of ending the session. What it answers later is counted and
+            dropped, and until then such calls do not ask it again.
         **arguments : arrays, scalars, strings, lists and dicts
             Sent to every party asked.
 
@@ -84,7 +89,7 @@ class Session(ABC):
         Raises
         ------
         PartyError
-            If a party fails, dies, or does not answer in time.
+            If a party fails, dies, or (but for ``skip_late``) does not answer in time.
         """
         asked = set(self.names if to is None else to)
         names = [name for name in self.names if name in asked]
@@ -96,13 +101,15 @@ class Session(ABC):
             if name in requests:
                 requests[name] = [operation, {**arguments, **own}]
         try:
-            exchanged = self._exchange(requests)
+            exchanged = self._exchange(requests, skip_late)
         except BaseException:
             self._abort()
             raise
         replies = {}
         for name, (reply, sent, received) in exchanged.items():
             self.log.record(self.centre, name, operation, *sent)
+            if received is None:
+                continue
             receiver = self.centre if reply_to is None else reply_to
             self.log.record(name, receiver, operation, *received)
             replies[name] = reply
@@ -112,11 +119,18 @@ class Session(ABC):
         """Reply of one party; see :meth:`call`."""
         return self.call(operation, to=[party], **arguments)[party]
 
+    def late(self) -> set[str]:
+        """Names of the parties that still owe a reply to a call that skipped them."""
+        return set()
+
     @abstractmethod
     def _exchange(
-        self, requests: Mapping[str, Any]
-    ) -> dict[str, tuple[Any, Measure, Measure]]:
-        """Reply of each party, and what the request and the reply measure."""
+        self, requests: Mapping[str, Any], skip_late: bool
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        """Reply of each party, and what the request and the reply measure.
+
+        A reply that is late measures None; who was late before is left out.
+        """
 
     @abstractmethod
     def _dismiss(self) -> dict[str, Party]:
@@ -147,7 +161,14 @@ class Transport(ABC):
 
     A transport holds settings only, so that it can be a constructor parameter:
     estimators are cloned and pickled with it, and open a session for every run.
+
+    Attributes
+    ----------
+    timeout : float or None
+        Seconds to wait for a party's reply; for as long as the party lives if None.
     """
+
+    timeout: float | None = None
 
     @abstractmethod
     def connect(
@@ -205,9 +226,9 @@ class _LocalSession(Session):
         self._present = {party.name: party for party in parties}
 
     def _exchange(
-        self, requests: Mapping[str, Any]
-    ) -> dict[str, tuple[Any, Measure, Measure]]:
-        exchanged = {}
+        self, requests: Mapping[str, Any], skip_late: bool
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         last, sent = None, (0, True)
         for name, request in requests.items():
             copy = name != self.centre

@@ -85,17 +85,47 @@ class Optimize:
         Class from ``torch.optim``; Adam in its fused form by default.
     lr : float
         Learning rate.
+    max_grad_norm : float or None, default=None
+        Norm that longer gradients are scaled down to.
     """
 
-    def __init__(self, optimizer, lr):
+    def __init__(self, optimizer, lr, max_grad_norm=None):
         self.optimizer = optimizer
         self.lr = lr
+        self.max_grad_norm = max_grad_norm
 
     def __call__(self, parameters):
         """Optimiser of these parameters."""
-        if self.optimizer is None:
-            return FusedAdam(parameters, self.lr)
-        return self.optimizer(parameters, lr=self.lr)
+        optimizer = FusedAdam if self.optimizer is None else self.optimizer
+        optimizer = optimizer(parameters, lr=self.lr)
+        if self.max_grad_norm is None:
+            return optimizer
+        return ClippedSteps(optimizer, parameters, self.max_grad_norm)
+
+
+class ClippedSteps:
+    """Steps of an optimiser on gradients of a norm of at most so much.
+
+    Parameters
+    ----------
+    optimizer : optimiser
+        Of these parameters.
+    parameters : list of torch.nn.Parameter
+        Whose gradients together have the norm.
+    max_grad_norm : float
+        The norm.
+    """
+
+    def __init__(self, optimizer, parameters, max_grad_norm):
+        self._optimizer = optimizer
+        self._parameters = parameters
+        self._max_grad_norm = max_grad_norm
+        self.zero_grad = optimizer.zero_grad
+
+    def step(self):
+        """Scale the gradients down where they are too long, and take a step."""
+        nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
+        self._optimizer.step()
 
 
 class FusedAdam:

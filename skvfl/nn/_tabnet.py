@@ -234,6 +234,28 @@ class _Gated(torch.autograd.Function):
         return to_inputs, to_hidden.T @ inputs, *others, None
 
 
+class RandomObfuscator(nn.Module):
+    """Hides random cells of the columns.
+
+    Parameters
+    ----------
+    ratio : float
+        Probability that a cell is hidden.
+    generator : torch.Generator
+        The party's private stream.
+    """
+
+    def __init__(self, ratio, generator):
+        super().__init__()
+        self.ratio = ratio
+        self.generator = generator
+
+    def forward(self, inputs):
+        """Inputs with zeros where a cell is hidden, and which ones are."""
+        hidden = torch.rand(inputs.shape, generator=self.generator) < self.ratio
+        return inputs.masked_fill(hidden, 0), hidden
+
+
 class FeatureTransformer(nn.Module):
     """Gated layers, all but the first with a shortcut past them.
 

@@ -25,6 +25,7 @@ from skvfl.nn._split import (
 )
 from skvfl.nn._tabnet import (
     INPUT_MOMENTUM,
+    RandomObfuscator,
     negative_entropy,
     normal_linear,
     reconstruction_loss,
@@ -59,7 +60,7 @@ class MixedColumns(nn.Module):
 
     def hide(self, inputs, hidden):
         """What the host is sent of columns some cells of which are hidden."""
-        return self(inputs.masked_fill(hidden, 0))
+        return self(inputs)
 
     def learn(self, inputs):
         """What the host is sent, and the party's own term of the loss, if any."""
@@ -129,8 +130,7 @@ class LocalEncoder(SparseEncoder):
 
     def hide(self, inputs, hidden):
         """Decisions of all steps, side by side, for columns with hidden cells."""
-        inputs = self.norm(inputs.masked_fill(hidden, 0))
-        return torch.cat(self.decide(inputs, hidden), dim=1)
+        return torch.cat(self.decide(self.norm(inputs), hidden), dim=1)
 
     def learn(self, inputs):
         """Latent vector, and the term of the loss, if any."""
@@ -197,7 +197,14 @@ class GuestParty(BottomParty):
     ):
         super().__init__(name, transformer, build_bottom, optimize, seed)
         self._build_decoder = build_decoder
-        self._pretraining_ratio = pretraining_ratio
+        self._obfuscate = RandomObfuscator(pretraining_ratio, self._generator)
+
+    @operation
+    def begin_epoch(self, seed, n_train):
+        """Shuffle the rows, and forget a batch that was left half done."""
+        if self._transformer is not None:
+            self._held["optimizer"].zero_grad()
+        super().begin_epoch(seed, n_train)
 
     @operation
     def begin_pretraining(self, width, n_train, alone):
@@ -221,7 +228,7 @@ class GuestParty(BottomParty):
             )
             trained.append(self._held["decoder"])
         self._held["rebuild"] = normal_linear(width, inputs.shape[1], self._generator)
-        self._held["hidden"] = self._draw(inputs[n_train:])
+        self._held["obscured"] = self._obfuscate(inputs[n_train:])
         self._held["optimizer"] = self._optimizer([*trained, self._held["rebuild"]])
 
     @operation
@@ -238,8 +245,10 @@ class GuestParty(BottomParty):
         reply : dict of str to ndarray
             ``outputs`` and, for a host that has the encoder, ``hidden``.
         """
-        inputs, hidden = self._held["batch"] = self._draw_batch(start, stop)
-        self._held["activations"] = self._bottom.hide(inputs, hidden)
+        inputs = self._batch(start, stop)
+        obscured, hidden = self._obfuscate(inputs)
+        self._held["batch"] = inputs, hidden
+        self._held["activations"] = self._bottom.hide(obscured, hidden)
         return self._reply(self._held["activations"].detach(), hidden)
 
     @operation
@@ -256,17 +265,17 @@ class GuestParty(BottomParty):
         super().backward(gradient)
 
     @operation
-    def hide_held_out(self, start, stop):
-        """Outputs for rows in their first order, in evaluation mode; see `hide`."""
-        inputs, hidden = self._rows(start, stop), self._held["hidden"]
+    def hide_held_out(self):
+        """Outputs for the held-out rows, in evaluation mode; see :meth:`hide`."""
+        obscured, hidden = self._held["obscured"]
         self._bottom.eval()
         with torch.inference_mode():
-            return self._reply(self._bottom.hide(inputs, hidden), hidden)
+            return self._reply(self._bottom.hide(obscured, hidden), hidden)
 
     @operation
     def rebuild_held_out(self, start, stop, partition):
         """Loss of rebuilding rows in their first order."""
-        inputs, hidden = self._rows(start, stop), self._held["hidden"]
+        inputs, (_, hidden) = self._rows(start, stop), self._held["obscured"]
         with torch.inference_mode():
             return self._reconstruction(tensor(partition), inputs, hidden).item()
 
@@ -276,7 +285,8 @@ class GuestParty(BottomParty):
         self._held["decoder"].train()
         total = 0.0
         for start, stop in batch_bounds(n_train, batch_size):
-            loss = self._alone(*self._draw_batch(start, stop))
+            inputs = self._batch(start, stop)
+            loss = self._alone(inputs, *self._obfuscate(inputs))
             loss.backward()
             self._update()
             total += loss.item() * (stop - start)
@@ -288,7 +298,8 @@ class GuestParty(BottomParty):
         self._bottom.eval()
         self._held["decoder"].eval()
         with torch.inference_mode():
-            return self._alone(self._rows(start, stop), self._held["hidden"]).item()
+            inputs = self._rows(start, stop)
+            return self._alone(inputs, *self._held["obscured"]).item()
 
     @operation
     def forward(self, start, stop):
@@ -316,14 +327,6 @@ class GuestParty(BottomParty):
         rows = self._held["order"][start:stop]
         return self._held["inputs"].index_select(0, rows)
 
-    def _draw(self, inputs):
-        uniform = torch.rand(inputs.shape, generator=self._generator)
-        return uniform < self._pretraining_ratio
-
-    def _draw_batch(self, start, stop):
-        inputs = self._batch(start, stop)
-        return inputs, self._draw(inputs)
-
     def _reply(self, outputs, hidden):
         reply = {"outputs": outputs.numpy()}
         if isinstance(self._bottom, MixedColumns):
@@ -334,8 +337,8 @@ class GuestParty(BottomParty):
         rebuilt = self._held["rebuild"](partition)
         return reconstruction_loss(rebuilt, inputs, hidden.to(inputs.dtype))
 
-    def _alone(self, inputs, hidden):
-        decisions = self._bottom.hide(inputs, hidden)
+    def _alone(self, inputs, obscured, hidden):
+        decisions = self._bottom.hide(obscured, hidden)
         width = self._held["rebuild"].in_features
         decoded = self._held["decoder"](decisions.split(width, dim=1))
         return self._reconstruction(decoded, inputs, hidden)

@@ -396,6 +396,66 @@ def test_timeout_names_the_party(tape):
     assert_over(session)
 
 
+def wait_for_answers(session):
+    while session.late():
+        time.sleep(0.01)
+
+
+def test_who_is_late_is_left_out_until_it_has_answered(tape):
+    with connect(ProcessTransport(timeout=PATIENCE), "bank", "shop") as session:
+        session.call("nap")
+        session._timeout = 0.3
+        os.kill(tape.pids["bank"], signal.SIGSTOP)
+        assert session.call("nap", skip_late=True) == {"shop": None}
+        assert session.late() == {"bank"}
+        assert session.call("echo", payload=1, skip_late=True) == {"shop": 1}
+        os.kill(tape.pids["bank"], signal.SIGCONT)
+        wait_for_answers(session)
+        replies = session.call("echo", payload=2, skip_late=True)
+        assert replies == {"bank": 2, "shop": 2}
+    assert session.parties.keys() == {"bank", "shop"}
+    messages = session.log.messages
+    asked = [m.operation for m in messages if m.receiver == "bank"]
+    answered = [m.operation for m in messages if m.sender == "bank"]
+    assert asked == answered == ["nap", "nap", "echo"]
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_a_call_that_needs_everybody_waits_for_who_is_late(tape, wakes):
+    session = connect(ProcessTransport(timeout=PATIENCE), "bank")
+    session.call("nap")
+    session._timeout = 0.3
+    os.kill(tape.pids["bank"], signal.SIGSTOP)
+    assert session.call("nap", skip_late=True) == {}
+    if wakes:
+        session._timeout = PATIENCE
+        os.kill(tape.pids["bank"], signal.SIGCONT)
+        assert session.call("echo", payload=1) == {"bank": 1}
+        run(session)
+    else:
+        with pytest.raises(PartyError, match=r"no reply to 'nap' within 0\.3 seconds"):
+            run(session, "mean")
+
+
+def test_a_failure_that_comes_late_is_not_lost(tape):
+    session = connect(ProcessTransport(timeout=PATIENCE), "bank")
+    session.call("nap")
+    session._timeout = 0.3
+    os.kill(tape.pids["bank"], signal.SIGSTOP)
+    assert session.call("fail", skip_late=True) == {}
+    os.kill(tape.pids["bank"], signal.SIGCONT)
+    with session, pytest.raises(PartyValueError, match="ValueError in 'fail'"):
+        wait_for_answers(session)
+
+
+def test_who_takes_nothing_in_is_named(tape):
+    expected = "party 'bank': it did not take in 'echo' within 0.5 seconds"
+    session = connect(ProcessTransport(timeout=0.5), "bank")
+    os.kill(tape.pids["bank"], signal.SIGSTOP)
+    with pytest.raises(PartyError, match=expected):
+        session.ask("bank", "echo", payload=LARGE)
+
+
 def test_interruption_ends_the_processes(tape):
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
