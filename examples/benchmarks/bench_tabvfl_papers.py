@@ -49,7 +49,7 @@ METRICS = ("accuracy", "F1", "ROC-AUC")
 GUESTS, FAILING_GUESTS = 5, 2
 PROBABILITIES = (0.2, 0.35, 0.5)
 WIDTHS = (16, 32, 64)
-# The settings of the paper's code but for the batch, the rate and the ghost batch norm.
+# The settings of the paper's code but for the batches, the rate and the batch norms.
 TRAINING = {
     "n_a": 2,
     "n_steps": 4,
@@ -58,7 +58,7 @@ TRAINING = {
     "n_shared": 1,
     "lambda_sparse": 1e-4,
     "pretraining_ratio": 0.5,
-    "batch_size": 256,
+    "batch_size": 512,
     "virtual_batch_size": 128,
     "lr": 0.02,
 }
@@ -88,13 +88,14 @@ class Plan(NamedTuple):
     rows: int
     epochs: int
     seeds: int
+    width_rows: int
     width_seeds: int
     failure_seeds: int
     failure_epochs: int
 
 
-FULL = Plan(6_000, 20, 5, 1, 3, 15)
-QUICK = Plan(1_500, 2, 2, 1, 2, 2)
+FULL = Plan(10_000, 40, 4, 5_000, 1, 5, 20)
+QUICK = Plan(1_500, 2, 2, 1_500, 1, 2, 2)
 
 
 def read(name, n_rows):
@@ -210,42 +211,47 @@ def measurements(plan, quick):
         "training": TRAINING,
     }
     for name in SOURCES:
-        X, y = read(name, plan.rows)
-        context = {"dataset": name, "rows": len(X), "columns": X.shape[1]}
-        yield from quality(X, y, plan, context)
-        yield from failures(X, y, plan, context)
+        yield from quality(name, 5, plan.rows, plan.seeds, plan.epochs)
+        for width in WIDTHS:
+            yield from quality(
+                name, width, plan.width_rows, plan.width_seeds, plan.epochs
+            )
+        yield from failures(name, plan)
 
 
-def quality(X, y, plan, context):
-    """Figure 5 and Table III: every design at every width of the latent vector."""
-    for n_d, seeds in [
-        (5, plan.seeds),
-        *((width, plan.width_seeds) for width in WIDTHS),
-    ]:
-        for seed in range(seeds):
-            parts = split(X, y, seed)
-            for method in DESIGNS:
-                vfl = estimator(
-                    method,
-                    X,
-                    n_d,
-                    plan.epochs,
-                    seed,
-                    early_stopping=True,
-                    validation_fraction=0.15,
-                )
-                yield {
-                    "table": "quality",
-                    **context,
-                    "n_d": n_d,
-                    "method": method,
-                    "seed": seed,
-                    **run(vfl, parts, seed),
-                }
+def about(name, X):
+    """What every line says of its data."""
+    return {"dataset": name, "rows": len(X), "columns": X.shape[1]}
 
 
-def failures(X, y, plan, context):
+def quality(name, n_d, n_rows, n_seeds, epochs):
+    """Figure 5 and Table III: every design at one width of the latent vector."""
+    X, y = read(name, n_rows)
+    for seed in range(n_seeds):
+        parts = split(X, y, seed)
+        for method in DESIGNS:
+            vfl = estimator(
+                method,
+                X,
+                n_d,
+                epochs,
+                seed,
+                early_stopping=True,
+                validation_fraction=0.15,
+            )
+            yield {
+                "table": "quality",
+                **about(name, X),
+                "n_d": n_d,
+                "method": method,
+                "seed": seed,
+                **run(vfl, parts, seed),
+            }
+
+
+def failures(name, plan):
     """Table IV: two guests that fail, without early stopping."""
+    X, y = read(name, plan.rows)
     for seed in range(plan.failure_seeds):
         parts = split(X, y, seed)
         cases = [("none", 0.0)]
@@ -259,7 +265,7 @@ def failures(X, y, plan, context):
             vfl = estimator(TABVFL, X, 5, epochs, seed, FAILING_GUESTS, **settings)
             yield {
                 "table": "failures",
-                **context,
+                **about(name, X),
                 "on_failure": on_failure,
                 "probability": probability,
                 "seed": seed,
@@ -412,7 +418,7 @@ def write_page(lines):
     """Write the page of the user guide."""
     (machine,) = (line for line in lines if line["table"] == "machine")
     quality, failures = Lines(lines, "quality"), Lines(lines, "failures")
-    sizes = {line["dataset"]: line for line in quality.lines}
+    sizes = {line["dataset"]: line for line in failures.lines}
     tables = {
         "sizes": listing(
             "Data",
@@ -496,25 +502,28 @@ Latent vectors
 CT is TabNet on all columns (one party), LT a TabNet at every party, TabVFL-LE an
 encoder at every party and one decoder. Five guests with consecutive columns, and a host
 with the labels. Seventy per cent of at most {rows:,} rows to train on, of which 15 %
-are held out for early stopping; at most {epochs} epochs of each phase. The latent
-vectors of those rows train six classifiers (logistic regression, decision tree, random
-forest, perceptron, boosted trees, linear support vector machine), which are tested on
-the latent vectors of the other thirty per cent; the numbers are means over the six. The
-paper pools and splits the latent vectors of *all* rows after training with their
-labels, so that its test rows were trained on; its numbers cannot be compared.
+are held out for early stopping; at most {epochs} epochs of each phase; {seeds} seeds.
+The latent vectors of those rows train six classifiers (logistic regression, decision
+tree, random forest, perceptron, boosted trees, linear support vector machine), which
+are tested on the latent vectors of the other thirty per cent; the numbers are means
+over the six. The paper pools and splits the latent vectors of *all* rows after training
+with their labels, so that its test rows were trained on; its numbers cannot be
+compared.
 
 Their width (the paper's Table III)
 -----------------------------------
 
 {widths}
 
+At most {width_rows:,} rows, {width_seeds} seed.
+
 Failing parties (the paper's Table IV)
 --------------------------------------
 
 {failures}
 
-Two guests, {failure_epochs} epochs of each phase, no early stopping. A guest is offline
-for a whole epoch with the probability given.
+Two guests, {failure_epochs} epochs of each phase, {failure_seeds} seeds, no early
+stopping. A guest is offline for a whole epoch with the probability given.
 """
 
 
