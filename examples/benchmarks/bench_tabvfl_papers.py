@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import time
+import warnings
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from _page import listing, number
 from scipy.special import softmax
 from scipy.stats import t as student
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -161,7 +163,9 @@ def judge_latent(train, test, seed):
     """Mean accuracy, weighted F1 and area under the ROC curve over the judges."""
     scores = []
     for judge in judges(seed):
-        judge.fit(*train)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            judge.fit(*train)
         p = probabilities(judge, test[0])
         predicted = judge.classes_[p.argmax(axis=1)]
         area = p[:, 1] if p.shape[1] == 2 else p
@@ -382,9 +386,9 @@ def bar_rows(quality, failures):
     minus = "\N{MINUS SIGN}"
     yield [
         f"TabVFL {minus} CT, F1, mean over the sets",
-        "within 1 point",
+        "at most 1 point behind",
         number(overall),
-        "yes" if abs(overall) <= 1 else "**no**",
+        "yes" if overall >= -1 else "**no**",
     ]
     for name in ("covtype", "bank"):
         gap = gaps[name, LT]
