@@ -39,7 +39,7 @@ from skvfl.nn._secure import (
     SecureServer,
     relay,
 )
-from skvfl.nn._split import batch_bounds
+from skvfl.nn._split import batch_bounds, check_held_out
 from skvfl.privacy import KeyRing
 from skvfl.privacy._masks import SERVER
 
@@ -354,6 +354,7 @@ class _BaseVFedSec(_BaseSplitNN):
             ],
             axis=0,
         )
+        check_held_out(size)
         curve = self.validation_loss_curve_
         if not curve or total / size < min(curve):
             session.call("remember")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.svm import LinearSVC
@@ -252,3 +253,22 @@ def test_expected_failures_are_those_of_public_estimators_and_argued():
     for checks in EXPECTED_FAILURES.values():
         assert all(hasattr(estimator_checks, check) for check in checks)
         assert all(len(reason.split()) > 8 for reason in checks.values())
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SplitNNClassifier(),
+        VFedSecClassifier(),
+        TabVFLClassifier(),
+        FedOnceClassifier(guest=RandomFeaturesEncoder(2)),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_held_out_rows_without_weight_do_not_tell_when_to_stop(estimator):
+    X, y = load_breast_cancer(return_X_y=True)
+    weights = np.zeros(len(y))
+    weights[:2] = 1
+    estimator = clone(estimator).set_params(early_stopping=True, max_epochs=2)
+    with pytest.raises(ValueError, match=r"weight 0, .* raise validation_fraction"):
+        estimator.set_params(random_state=0).fit(X, y, weights)

@@ -639,7 +639,7 @@ class SecureServer:
         """One step: the mean loss of a batch and the gradient of the secure layer."""
         cut = torch.from_numpy(total).requires_grad_()
         loss, size = self._losses(self._top.train()(cut), labels, weights)
-        loss = loss / size
+        loss = loss / max(size, TINY)
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
@@ -671,7 +671,7 @@ class SecureServer:
         if weights is None:
             return losses.sum(), len(losses)
         weights = torch.from_numpy(weights)
-        return (losses * weights).sum(), weights.sum().clamp_min(TINY)
+        return (losses * weights).sum(), weights.sum()
 
 
 @lru_cache

@@ -227,7 +227,7 @@ class TopParty(BottomParty):
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
         outputs = infer(self._top, self._cut_layer(start, stop, received))
-        return self._mean_loss(outputs.float(), slice(start, stop)).item()
+        return self._held_out_loss(outputs, slice(start, stop))
 
     @operation
     def combine(self, start, stop, received):
@@ -262,8 +262,33 @@ class TopParty(BottomParty):
         weights = self._held["weights"][rows]
         return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
+    def _held_out_loss(self, outputs, rows):
+        if self._held["weights"] is not None:
+            check_held_out(self._held["weights"][rows].sum())
+        return self._mean_loss(outputs.float(), rows).item()
+
     def _models(self):
         return {**super()._models(), "_top": self._top}
+
+
+def check_held_out(weight):
+    """Refuse held-out rows that do not tell when to stop.
+
+    Parameters
+    ----------
+    weight : float
+        Sum of their weights.
+
+    Raises
+    ------
+    TrainingError
+        If it is zero.
+    """
+    if not weight:
+        raise TrainingError(
+            "all held-out rows have weight 0, so that early stopping has nothing to go "
+            "by: raise validation_fraction, or train without early_stopping"
+        )
 
 
 def infer(network, inputs):

@@ -513,7 +513,7 @@ class HostParty(GuestParty):
         """Loss of rows in their first order, in evaluation mode."""
         rows = torch.arange(start, stop)
         latent = infer(self._top, self._join("outputs", rows, received))
-        return self._mean_loss(infer(self._mapping, latent).float(), rows).item()
+        return self._held_out_loss(infer(self._mapping, latent), rows)
 
     @operation
     def embed(self, received):
@@ -535,6 +535,7 @@ class HostParty(GuestParty):
         return dict(zip(received, parts, strict=True))
 
     _mean_loss = TopParty._mean_loss
+    _held_out_loss = TopParty._held_out_loss
 
     def _models(self):
         return {**super()._models(), "_top": self._top, "_mapping": self._mapping}

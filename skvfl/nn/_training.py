@@ -20,7 +20,13 @@ from torch.utils.data import TensorDataset
 from skvfl._random import int_seed
 from skvfl.exceptions import TrainingError
 from skvfl.nn._build import FusedAdam
-from skvfl.nn._split import TINY, batch_bounds, check_parameters, tensor
+from skvfl.nn._split import (
+    TINY,
+    batch_bounds,
+    check_held_out,
+    check_parameters,
+    tensor,
+)
 
 
 def train(
@@ -117,6 +123,8 @@ def train(
     if early_stopping:
         shuffled = torch.randperm(n_rows, generator=generator)
         held_out = TensorDataset(*rows[shuffled[:n_held_out]])
+        if weights is not None:
+            check_held_out(held_out.tensors[-1].sum())
         rows = TensorDataset(*rows[shuffled[n_held_out:]])
 
     net = _Net(
