@@ -269,6 +269,6 @@ def test_held_out_rows_without_weight_do_not_tell_when_to_stop(estimator):
     X, y = load_breast_cancer(return_X_y=True)
     weights = np.zeros(len(y))
     weights[:2] = 1
-    estimator = clone(estimator).set_params(early_stopping=True, max_epochs=2)
+    estimator = clone(estimator).set_params(early_stopping=True, random_state=1)
     with pytest.raises(ValueError, match=r"weight 0, .* raise validation_fraction"):
-        estimator.set_params(random_state=0).fit(X, y, weights)
+        estimator.fit(X, y, weights)
