@@ -306,8 +306,8 @@ def write_page(lines):
     PAGE.write_text(
         TEXT.format(
             context=f"torch {machine['torch']},\nscikit-learn "
-            f"{machine['scikit-learn']}, Python {machine['python']}, one thread of a shared "
-            f"{machine['processor']} machine",
+            f"{machine['scikit-learn']}, Python {machine['python']}, one thread of a "
+            f"shared {machine['processor']} machine",
             bars=listing(
                 "Bars", ["What", "Bar", "Seen (range)", "Met"], bar_rows(lines)
             ),
