@@ -17,6 +17,8 @@ from skvfl import (
     FedOnceClassifier,
     RandomProjectionVFL,
     SplitNNClassifier,
+    TabVFLClassifier,
+    VFedSecClassifier,
 )
 
 COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
@@ -70,10 +72,20 @@ def _apc(**params):
     return APCVFLClassifier(**{"max_epochs": 2, **params})
 
 
+def _tabvfl(**params):
+    return TabVFLClassifier(**{"max_epochs": 2, "n_steps": 2, **params})
+
+
+def _vfedsec(**params):
+    return VFedSecClassifier(**{"max_epochs": 2, **params})
+
+
 CLASSIFIERS = [
     Classifier("APC-VFL", _apc, {"max_epochs": [1, 2], "batch_size": [8]}),
     Classifier("FedOnce", _fedonce, {"max_epochs": [1, 2], "batch_size": [8]}),
     Classifier("SplitNN", _splitnn, {"max_epochs": [1, 2], "batch_size": [8]}),
+    Classifier("TabVFL", _tabvfl, {"max_epochs": [1, 2], "batch_size": [8]}),
+    Classifier("vFedSec", _vfedsec, {"max_epochs": [1, 2], "batch_size": [8]}),
     Classifier(
         "RAP-perceptron",
         _rap_with_perceptron,
