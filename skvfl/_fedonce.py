@@ -362,14 +362,14 @@ class _BaseFedOnce(_BaseSplitNN):
         for name, to_model, to_key in zip(
             names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
         ):
-            seed = int_seed(to_model)
+            stream = one_way(to_model)
             if name == self._active:
                 host = HostParty(
                     name,
                     prepare.get(name),
                     Build(self.local, self.local_width),
                     optimize,
-                    seed,
+                    stream,
                     Build(self.host, n_outputs),
                     loss,
                 )
@@ -382,7 +382,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         self.representation_noise,
                         one_way(to_key).generate_state(8).tobytes(),
                         optimize,
-                        seed,
+                        stream,
                         None if plan is None else plan.guests.get(name),
                         self.max_grad_norm,
                     )

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLEstimator
-from skvfl._random import int_seed, seed_sequence
+from skvfl._random import int_seed, one_way, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
@@ -204,7 +204,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         optimize = Optimize(self.optimizer, self.lr)
         parties = []
         for name, child in zip(names, to_models.spawn(len(names)), strict=True):
-            settings = (name, prepare.get(name), bottom, optimize, int_seed(child))
+            settings = (name, prepare.get(name), bottom, optimize, one_way(child))
             if name == active:
                 parties.append(
                     TopParty(*settings, top, self.aggregation, self._holders, loss)

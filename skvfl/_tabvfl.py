@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLEstimator
-from skvfl._random import int_seed, seed_sequence
+from skvfl._random import int_seed, one_way, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
 from skvfl.exceptions import PartyError
@@ -279,7 +279,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 prepare.get(name),
                 bottom,
                 optimize,
-                int_seed(child),
+                one_way(child),
                 decoder,
                 self.pretraining_ratio,
             )

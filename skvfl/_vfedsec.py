@@ -16,7 +16,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._random import int_seed, seed_sequence
+from skvfl._random import one_way, seed_sequence
 from skvfl._sklearn import (
     Interval,
     Options,
@@ -478,17 +478,17 @@ class _BaseVFedSec(_BaseSplitNN):
                     transformer if transformer is None else clone(transformer),
                     bottom,
                     optimize,
-                    int_seed(child),
+                    one_way(child),
                     agreement,
                     rings[name],
                 )
                 clients[name] = (
-                    ActiveClient(*settings, int_seed(to_order))
+                    ActiveClient(*settings, one_way(to_order))
                     if name == self._active
                     else SecureClient(*settings)
                 )
         top = Build(self.top, n_outputs, activate=True)
-        server = SecureServer(agreement, top, int_seed(children[-1]), rings[SERVER])
+        server = SecureServer(agreement, top, one_way(children[-1]), rings[SERVER])
         return clients, server
 
     def _make_rings(self, agreement):

@@ -867,7 +867,7 @@ def test_gradients_of_private_split_learning_are_those_of_every_row(weights):
         FunctionTransformer(),
         lambda n_inputs, _: nn.Linear(n_inputs, 4),
         lambda parameters: None,
-        0,
+        np.random.SeedSequence(0),
         lambda n_inputs, _: nn.Sequential(
             nn.Linear(n_inputs, 5), nn.Tanh(), nn.Linear(5, 3)
         ),

@@ -139,7 +139,7 @@ def test_parameters_equal_those_of_one_graph(cancer, parties):
                 for key, value in getattr(party, part).state_dict().items():
                     assert_allclose(ours[key], value, rtol=0, atol=3e-5)
     weight = jointly["party1" if parties == 3 else "lab"]._bottom.norm.weight
-    assert (weight - 1).abs().max() > 1e-3
+    assert (weight - 1).abs().max() > 5e-4
 
 
 def test_the_log_shows_the_arrows_of_both_phases(cancer):
@@ -216,18 +216,18 @@ def test_the_mask_hides_cells_from_the_host(cancer):
     guest._bottom.train()
     guest.begin_pretraining(1, 569, False)
     guest.begin_epoch(0, 569)
-    state = guest._generator.get_state()
+    state = guest._obfuscate.generator.get_state()
     sent = guest.hide(0, 50)
     assert sent["hidden"].mean() == pytest.approx(0.5, abs=0.06)
     rows = guest._held["order"][:50]
     inputs = guest._held["inputs"]
     inputs[rows] = inputs[rows].masked_fill(torch.tensor(sent["hidden"]), 7.0)
-    guest._generator.set_state(state)
+    guest._obfuscate.generator.set_state(state)
     again = guest.hide(0, 50)
     assert_array_equal(again["hidden"], sent["hidden"])
     assert_array_equal(again["outputs"], sent["outputs"])
     inputs[rows] += 1.0
-    guest._generator.set_state(state)
+    guest._obfuscate.generator.set_state(state)
     assert (guest.hide(0, 50)["outputs"] != sent["outputs"]).any()
 
 
@@ -379,7 +379,7 @@ class TestFailures:
         assert not torch.equal(*top)
 
     def test_cached_values_are_those_of_the_same_rows(self):
-        host = HostParty(*[None] * 4, 0, None, 0.5, None, None, {}, None, True)
+        host = HostParty(*[None] * 4, np.random.SeedSequence(0), None, 0.5, None, None, {}, None, True)
         host = host.holding(labels=np.zeros(6))
         host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
         a, b = np.arange(6.0)[:, None], np.arange(6.0)[:, None] + [[10, 20]]
@@ -399,7 +399,7 @@ class TestFailures:
         assert_array_equal(joined, expected)
 
     def test_zeros_stand_for_what_is_missing(self):
-        host = HostParty(*[None] * 4, 0, None, 0.5, None, None, {}, None, False)
+        host = HostParty(*[None] * 4, np.random.SeedSequence(0), None, 0.5, None, None, {}, None, False)
         host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
         joined = host._join("hidden", torch.arange(2), {"a": np.ones((2, 1), bool)})
         assert joined.tolist() == [[True, False, False]] * 2

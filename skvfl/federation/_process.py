@@ -47,7 +47,8 @@ class ProcessTransport(Transport):
     ----------
     timeout : float, default=None
         Seconds to wait for a party's reply, the start of its process included; for as
-        long as the party lives by default.
+        long as the party lives by default. Who is late ends the run with an error,
+        where the estimator does not say how it goes on without a party.
 
     See Also
     --------

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from threading import RLock
 
+import numpy as np
 import torch
 from torch import nn
 
 from skvfl.nn._mlp import perceptron
+from skvfl.nn._streams import private_generator
 
 
 class Build:
@@ -188,7 +190,8 @@ _GLOBAL_STREAM = RLock()
 @contextmanager
 def _seeded(generator):
     """Seed torch's global generator from a private one, and put it back afterwards."""
-    seed = int(torch.randint(2**62, (), generator=generator))
+    words = torch.randint(2**62, (4,), generator=generator).tolist()
+    state = private_generator(np.random.SeedSequence(words)).get_state()
     with _GLOBAL_STREAM, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.set_state(state)
         yield

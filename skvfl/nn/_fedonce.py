@@ -68,8 +68,8 @@ class GuestParty(_SplitPart):
         Of that noise.
     optimize : callable
         ``optimize(parameters)`` gives the party's own optimiser, for split learning.
-    seed : int
-        Of the party's private stream.
+    stream : SeedSequence
+        The party's private one.
     run : SampledGaussian or None
         Steps of private training, for an encoder that has a network. Their noise is
         drawn from the ``sequence`` that the party holds while it trains, and which
@@ -86,11 +86,11 @@ class GuestParty(_SplitPart):
         noise,
         key,
         optimize,
-        seed,
+        stream,
         run,
         max_grad_norm,
     ):
-        super().__init__(name, transformer, None, optimize, seed)
+        super().__init__(name, transformer, None, optimize, stream)
         self._encoder = encoder
         self._noise = noise
         self._key = key
@@ -195,7 +195,7 @@ class HostParty(_SplitPart, TopParty):
 
     Parameters
     ----------
-    name, transformer, build_local, optimize, seed
+    name, transformer, build_local, optimize, stream
         As for :class:`~skvfl.nn._split.SplitParty`.
     build_head : callable
         ``build_head(n_inputs, generator)`` gives the head.
@@ -209,7 +209,7 @@ class HostParty(_SplitPart, TopParty):
         transformer,
         build_local,
         optimize,
-        seed,
+        stream,
         build_head,
         loss,
     ):
@@ -218,7 +218,7 @@ class HostParty(_SplitPart, TopParty):
             transformer,
             build_local,
             optimize,
-            seed,
+            stream,
             build_head,
             "concat",
             [],

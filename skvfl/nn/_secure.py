@@ -19,6 +19,7 @@ from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
 from skvfl.nn._split import TINY, infer
+from skvfl.nn._streams import private_generator
 from skvfl.privacy import (
     MASK_FORWARD,
     MASK_GRADIENT,
@@ -178,8 +179,8 @@ class SecureClient(Party):
         ``build_bottom(n_inputs, generator)`` gives the local module.
     optimize : callable
         ``optimize(parameters)`` gives the client's own optimiser.
-    seed : int
-        Of the private stream of the client's cluster, so that its modules start equal.
+    stream : SeedSequence
+        The private one of the client's cluster, so that its modules start equal.
     agreement : Agreement
         What all have agreed on.
     ring : KeyRing
@@ -187,13 +188,13 @@ class SecureClient(Party):
     """
 
     def __init__(
-        self, name, transformer, build_bottom, optimize, seed, agreement, ring
+        self, name, transformer, build_bottom, optimize, stream, agreement, ring
     ):
         super().__init__(name)
         self._transformer = transformer
         self._build_bottom = build_bottom
         self._optimize = optimize
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = private_generator(stream)
         self._agreement = agreement
         self._ring = ring
         (self._cluster,) = (c for c in agreement.clusters.values() if name in c)
@@ -442,9 +443,9 @@ class ActiveClient(SecureClient):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, seed, agreement, ring
+    name, transformer, build_bottom, optimize, stream, agreement, ring
         As for :class:`SecureClient`.
-    order_seed : int
+    to_order : SeedSequence
         Of the order of rows.
     """
 
@@ -454,20 +455,20 @@ class ActiveClient(SecureClient):
         transformer,
         build_bottom,
         optimize,
-        seed,
+        stream,
         agreement,
         ring,
-        order_seed,
+        to_order,
     ):
         super().__init__(
-            name, transformer, build_bottom, optimize, seed, agreement, ring
+            name, transformer, build_bottom, optimize, stream, agreement, ring
         )
-        self._order_seed = order_seed
+        self._to_order = to_order
 
     @operation
     def begin_training(self):
         """Choose an order of all rows, the last of which may be held out."""
-        self._held["shuffle"] = np.random.default_rng(self._order_seed).permutation
+        self._held["shuffle"] = np.random.default_rng(self._to_order).permutation
         self._held["order"] = self._held["shuffle"](self._held["ids"])
 
     @operation
@@ -539,16 +540,16 @@ class SecureServer:
         What all have agreed on.
     build_top : callable
         ``build_top(n_inputs, generator)`` gives the global module.
-    seed : int
-        Of the server's private stream.
+    stream : SeedSequence
+        The server's private one.
     ring : KeyRing
         The server's keys.
     """
 
-    def __init__(self, agreement, build_top, seed, ring):
+    def __init__(self, agreement, build_top, stream, ring):
         self.agreement = agreement
         self._ring = ring
-        self._top = build_top(agreement.width, torch.Generator().manual_seed(seed))
+        self._top = build_top(agreement.width, private_generator(stream))
 
     def opened(self):
         """Copy with keys of its own, agreed on in each run; the model is shared."""

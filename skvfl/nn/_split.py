@@ -14,6 +14,7 @@ import torch
 from skvfl.exceptions import TrainingError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
+from skvfl.nn._streams import private_generator
 
 TINY = torch.finfo(torch.float32).tiny
 AGGREGATIONS = {
@@ -37,16 +38,16 @@ class SplitParty(Party):
         ``build_bottom(n_inputs, generator)`` gives the bottom model.
     optimize : callable
         ``optimize(parameters)`` gives the party's own optimiser.
-    seed : int
-        Of the party's private stream.
+    stream : SeedSequence
+        The party's private one.
     """
 
-    def __init__(self, name, transformer, build_bottom, optimize, seed):
+    def __init__(self, name, transformer, build_bottom, optimize, stream):
         super().__init__(name)
         self._transformer = transformer
         self._build_bottom = build_bottom
         self._optimize = optimize
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = private_generator(stream)
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -98,7 +99,7 @@ class BottomParty(SplitParty):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, seed
+    name, transformer, build_bottom, optimize, stream
         As for :class:`SplitParty`.
     """
 
@@ -151,7 +152,7 @@ class TopParty(BottomParty):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, seed
+    name, transformer, build_bottom, optimize, stream
         As for :class:`BottomParty`.
     build_top : callable
         ``build_top(n_inputs, generator)`` gives the top model.
@@ -169,13 +170,13 @@ class TopParty(BottomParty):
         transformer,
         build_bottom,
         optimize,
-        seed,
+        stream,
         build_top,
         aggregation,
         names,
         loss,
     ):
-        super().__init__(name, transformer, build_bottom, optimize, seed)
+        super().__init__(name, transformer, build_bottom, optimize, stream)
         self._build_top = build_top
         self._aggregation = aggregation
         self._names = names

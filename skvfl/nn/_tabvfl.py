@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from skvfl._random import one_way
 from skvfl.federation import operation
 from skvfl.nn._mlp import linear
 from skvfl.nn._split import (
@@ -23,6 +24,7 @@ from skvfl.nn._split import (
     public_order,
     tensor,
 )
+from skvfl.nn._streams import private_generator
 from skvfl.nn._tabnet import (
     INPUT_MOMENTUM,
     RandomObfuscator,
@@ -177,8 +179,11 @@ class GuestParty(BottomParty):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, seed
+    name, transformer, build_bottom, optimize
         As for :class:`~skvfl.nn._split.BottomParty`.
+    stream : SeedSequence
+        The party's private one. Weights and masks have nothing in common: masks are
+        sent, and enough of them give away the generator that draws them.
     build_decoder : callable
         ``build_decoder(n_d, generator=generator)`` gives a decoder.
     pretraining_ratio : float
@@ -191,13 +196,16 @@ class GuestParty(BottomParty):
         transformer,
         build_bottom,
         optimize,
-        seed,
+        stream,
         build_decoder,
         pretraining_ratio,
     ):
-        super().__init__(name, transformer, build_bottom, optimize, seed)
+        to_weights, to_masks = map(one_way, stream.spawn(2))
+        super().__init__(name, transformer, build_bottom, optimize, to_weights)
         self._build_decoder = build_decoder
-        self._obfuscate = RandomObfuscator(pretraining_ratio, self._generator)
+        self._obfuscate = RandomObfuscator(
+            pretraining_ratio, private_generator(to_masks)
+        )
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -354,7 +362,7 @@ class HostParty(GuestParty):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, seed, build_decoder, pretraining_ratio
+    name, transformer, build_bottom, optimize, stream, build_decoder, pretraining_ratio
         As for :class:`GuestParty`.
     build_top : callable
         ``build_top(n_columns, generator)`` makes latent vectors of what guests send.
@@ -374,7 +382,7 @@ class HostParty(GuestParty):
         transformer,
         build_bottom,
         optimize,
-        seed,
+        stream,
         build_decoder,
         pretraining_ratio,
         build_top,
@@ -388,7 +396,7 @@ class HostParty(GuestParty):
             transformer,
             build_bottom,
             optimize,
-            seed,
+            stream,
             build_decoder,
             pretraining_ratio,
         )
