@@ -42,7 +42,7 @@ from skvfl.federation._log import current_log
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
-from skvfl.nn._split import batch_bounds
+from skvfl.nn._split import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite, train
 from skvfl.privacy import SampledGaussian, account_privacy, calibrate_noise
 
@@ -307,12 +307,11 @@ class _BaseFedOnce(_BaseSplitNN):
         """One pass of split learning, as SplitNN does it."""
         session.call("begin_epoch", seed=seed, n_train=n_rows)
         batches = batch_bounds(n_rows, self.batch_size)
-        losses = [
+        learnt = [
             self._step(session, self._active, self.answered_, self._widths, *bounds)
             for bounds in batches
         ]
-        sizes = [stop - start for start, stop in batches]
-        self.loss_curve_.append(float(np.average(losses, weights=sizes)))
+        self.loss_curve_.append(epoch_loss(learnt))
         check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
 
     def _private_step(self, session):

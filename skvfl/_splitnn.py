@@ -24,7 +24,14 @@ from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
-from skvfl.nn._split import AGGREGATIONS, BottomParty, TopParty, batch_bounds
+from skvfl.nn._split import (
+    AGGREGATIONS,
+    BottomParty,
+    TopParty,
+    batch_bounds,
+    epoch_loss,
+)
+from skvfl.nn._training import check_finite
 
 
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
@@ -125,13 +132,12 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             task.call_on_fit_task_begin(estimator=self)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
             session.call("begin_epoch", to={*passive, active}, **shuffle)
-            losses = [
+            learnt = [
                 self._step(session, active, passive, widths, start, stop)
                 for start, stop in batches
             ]
-            self.loss_curve_.append(
-                np.average(losses, weights=[stop - start for start, stop in batches])
-            )
+            self.loss_curve_.append(epoch_loss(learnt))
+            check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
             stop = task.call_on_fit_task_end(estimator=self)
             if self.early_stopping:
                 stop |= self._stops_early(session, active, passive, n_train, n_rows)
@@ -150,7 +156,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         session.begin_round()
         gradients = {n: {"gradient": g} for n, g in learnt["gradients"].items()}
         session.call("backward", to=passive, each=gradients)
-        return learnt["loss"]
+        return learnt
 
     def _stops_early(self, session, active, passive, n_train, n_rows):
         """Whether the loss of the held-out rows has stopped improving."""

@@ -27,7 +27,7 @@ from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Optimize
-from skvfl.nn._split import batch_bounds
+from skvfl.nn._split import batch_bounds, epoch_loss
 from skvfl.nn._tabnet import MASKS, Decoder, Encoder, normal_linear
 from skvfl.nn._tabvfl import (
     GuestParty,
@@ -37,6 +37,7 @@ from skvfl.nn._tabvfl import (
     SparseEncoder,
     SummedTop,
 )
+from skvfl.nn._training import check_finite
 
 PRETRAINING, FINETUNING = "pretraining", "finetuning"
 
@@ -466,12 +467,12 @@ class _Training:
         )
 
     def rebuild(self, start, stop):
-        """One batch of algorithm 1: three rounds, and the sum of the guests' losses."""
+        """One batch of algorithm 1: three rounds; the sum of the guests' losses."""
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
         hidden = self._check_hidden(self._ask_guests("hide", **rows), rows)
         if not self.online:
-            return self._total("train", {})
+            return {"loss": self._total("train", {}), "weight": stop - start}
         partitions = session.ask(self.active, "decode", **rows, **hidden)
         session.begin_round()
         replies = self._ask_guests("rebuild", each=_each("partition", partitions))
@@ -480,10 +481,11 @@ class _Training:
         gradients = session.ask(self.active, "correct", gradients=gradients)
         session.begin_round()
         self._ask_guests("adapt", each=_each("gradient", gradients))
-        return self._total("train", {n: reply["loss"] for n, reply in replies.items()})
+        losses = {name: reply["loss"] for name, reply in replies.items()}
+        return {"loss": self._total("train", losses), "weight": stop - start}
 
     def learn(self, start, stop):
-        """One batch of algorithm 2: two rounds, and the loss."""
+        """One batch of algorithm 2: two rounds; the loss and what the rows weigh."""
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
         received = self._ask_guests("forward", **rows)
@@ -491,7 +493,7 @@ class _Training:
         learnt = session.ask(self.active, "learn", **rows, received=received)
         session.begin_round()
         self._ask_guests("backward", each=_each("gradient", learnt["gradients"]))
-        return learnt["loss"]
+        return learnt
 
     def evaluate_rebuilt(self):
         """Sum of the guests' losses of the held-out rows."""
@@ -554,9 +556,7 @@ class _Training:
         return sum(self.losses[kind].values())
 
     def _run_batches(self, step):
-        losses = [step(start, stop) for start, stop in self.batches]
-        sizes = [stop - start for start, stop in self.batches]
-        return float(np.average(losses, weights=sizes))
+        return epoch_loss([step(start, stop) for start, stop in self.batches])
 
     def _run_epochs(self, phase, run, evaluate, sequence, n_epochs, curve, held_out):
         """All epochs of a phase, with early stopping and failures."""
@@ -578,6 +578,7 @@ class _Training:
             shuffle = {"seed": int_seed(to_epoch), "n_train": self.n_train}
             self._tell("begin_epoch", to={*self.online, self.active}, **shuffle)
             curve.append(run())
+            check_finite(curve[-1:], epoch + 1, estimator.lr)
             stop = task.call_on_fit_task_end(estimator=estimator)
             if estimator.early_stopping:
                 loss = evaluate()

@@ -39,7 +39,8 @@ from skvfl.nn._secure import (
     SecureServer,
     relay,
 )
-from skvfl.nn._split import batch_bounds, check_held_out
+from skvfl.nn._split import batch_bounds, check_held_out, epoch_loss
+from skvfl.nn._training import check_finite
 from skvfl.privacy import KeyRing
 from skvfl.privacy._masks import SERVER
 
@@ -174,9 +175,9 @@ class _Protocol:
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
 
     def learn(self, start, stop):
-        """One round of training; the mean loss of the batch."""
+        """One round of training; the mean loss and the weight of the batch."""
         total, labels, weights = self.forward(start, stop, training=True)
-        loss, gradient = self._server.learn(total, labels, weights)
+        learnt, gradient = self._server.learn(total, labels, weights)
         session, round_id = self._session, self._round - 1
         server, clients = self._server, self._agreement.clients
         session.begin_round()
@@ -198,7 +199,7 @@ class _Protocol:
                 round_id=round_id,
                 gradient=shared,
             )
-        return loss
+        return learnt
 
     def _record(self, what, messages, round_id):
         if self._view is not None:
@@ -327,15 +328,15 @@ class _BaseVFedSec(_BaseSplitNN):
                 "validation_fraction, or give more rows"
             )
         batches = batch_bounds(n_train, self.batch_size)
-        sizes = [stop - start for start, stop in batches]
         self.loss_curve_, self.validation_loss_curve_ = [], []
         session.ask(self._active, "begin_training")
         for _ in range(self.max_epochs):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
             session.ask(self._active, "begin_epoch", n_train=n_train)
-            losses = [protocol.learn(start, stop) for start, stop in batches]
-            self.loss_curve_.append(np.average(losses, weights=sizes))
+            learnt = [protocol.learn(start, stop) for start, stop in batches]
+            self.loss_curve_.append(epoch_loss(learnt))
+            check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
             stop = task.call_on_fit_task_end(estimator=self)
             if self.early_stopping:
                 stop |= self._stops_early(session, protocol, server, n_train, n_rows)

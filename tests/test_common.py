@@ -272,3 +272,20 @@ def test_held_out_rows_without_weight_do_not_tell_when_to_stop(estimator):
     estimator = clone(estimator).set_params(early_stopping=True, random_state=1)
     with pytest.raises(ValueError, match=r"weight 0, .* raise validation_fraction"):
         estimator.fit(X, y, weights)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [SplitNNClassifier(), VFedSecClassifier()],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_loss_curve_is_the_mean_over_weights(estimator):
+    """Batches without weight count for nothing."""
+    X, y = load_breast_cancer(return_X_y=True)
+    weights = np.zeros(len(y))
+    weights[:3] = [1, 2, 3]
+    estimator = clone(estimator).set_params(lr=1e-12, batch_size=16, max_epochs=1)
+    estimator.set_params(random_state=0).fit(X, y, weights)
+    losses = -np.log(estimator.predict_proba(X)[np.arange(len(y)), y])
+    expected = np.average(losses, weights=weights)
+    assert_allclose(estimator.loss_curve_, expected, rtol=1e-4)

@@ -205,17 +205,22 @@ def test_guests_of_equal_width_draw_their_own_masks_and_weights(cancer):
     assert not torch.isclose(*weights).any()
 
 
-def test_the_mask_hides_cells_from_the_host(cancer):
-    """What is sent does not depend on the cells that are hidden."""
+def pretraining_guest(cancer, name):
+    """A guest that is about to pretrain on its columns of the data."""
     estimator = classifier(parties=TWO_GUESTS, active="bank")
     to_split, to_parties, _ = seed_sequence(0).spawn(3)
     X = estimator._fit_partition(*cancer, to_split)
-    _, guest, _ = estimator._make_parties(to_parties, 2, None)
-    guest = guest.holding(block=estimator.partition_.split(X)["lab"])
+    parties = {p.name: p for p in estimator._make_parties(to_parties, 2, None)}
+    guest = parties[name].holding(block=estimator.partition_.split(X)[name])
     guest.prepare(0)
-    guest._bottom.train()
-    guest.begin_pretraining(1, 569, False)
-    guest.begin_epoch(0, 569)
+    guest.begin_pretraining(3, len(X), False)
+    guest.begin_epoch(0, len(X))
+    return guest
+
+
+def test_the_mask_hides_cells_from_the_host(cancer):
+    """What is sent does not depend on the cells that are hidden."""
+    guest = pretraining_guest(cancer, "lab")
     state = guest._obfuscate.generator.get_state()
     sent = guest.hide(0, 50)
     assert sent["hidden"].mean() == pytest.approx(0.5, abs=0.06)
@@ -229,6 +234,62 @@ def test_the_mask_hides_cells_from_the_host(cancer):
     inputs[rows] += 1.0
     guest._obfuscate.generator.set_state(state)
     assert (guest.hide(0, 50)["outputs"] != sent["outputs"]).any()
+
+
+def test_masks_tell_nothing_of_weights(cancer):
+    """Masks are sent, and a generator can be found out from what it draws."""
+    guest = pretraining_guest(cancer, "lab")
+    state = guest._generator.get_state()
+    guest.hide(0, 50)
+    assert torch.equal(guest._generator.get_state(), state)
+    assert not torch.equal(guest._obfuscate.generator.get_state(), state)
+
+
+def test_pretraining_undoes_the_mixture(cancer):
+    """The host finds every column that a guest mixed, from one batch and its masks.
+
+    A hidden cell has one value in the whole batch. The rows in which a column is
+    hidden therefore lie in a hyperplane, whose normal is what undoes the mixture.
+    """
+    guest = pretraining_guest(cancer, "lab")
+    sent = guest.hide(0, 256)
+    received = np.column_stack([sent["outputs"].astype(float), np.ones(256)])
+    columns = guest._held["inputs"][guest._held["order"][:256]].numpy()
+    for column, hidden in zip(columns.T, sent["hidden"].T, strict=True):
+        normal = np.linalg.svd(received[hidden])[2][-1]
+        found = received[~hidden] @ normal
+        assert abs(np.corrcoef(found, column[~hidden])[0, 1]) > 0.9999
+
+
+def test_a_guests_share_depends_on_the_columns_of_all(cancer):
+    X, y = cancer
+    estimator = classifier(parties=TWO_GUESTS, active="bank", max_epochs=1)
+    shares = []
+    for columns in (X, np.hstack([X[:, :15], X[::-1, 15:]])):
+        transport = _Noting()
+        clone(estimator).set_params(transport=transport).fit(columns, y)
+        shares.append(transport.shares)
+    assert shares[0].shape == shares[1].shape
+    assert (shares[0] != shares[1]).any(axis=1).all()
+
+
+class _Noting(LocalTransport):
+    """Notes the first share that the laboratory is sent."""
+
+    shares = None
+
+    def connect(self, parties, log, centre="server"):
+        session = super().connect(parties, log, centre)
+        exchange = session._exchange
+
+        def note(requests, *args):
+            operation, arguments = requests.get("lab", (None, None))
+            if operation == "rebuild" and self.shares is None:
+                self.shares = np.array(arguments["partition"])
+            return exchange(requests, *args)
+
+        session._exchange = note
+        return session
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -308,6 +369,11 @@ def test_joint_explanations_weigh_what_is_sent(cancer):
     assert_allclose(estimator.explain(X)["party0"], expected, atol=1e-4)
 
 
+def idle_host(cache):
+    stream = np.random.SeedSequence(0)
+    return HostParty(*[None] * 4, stream, None, 0.5, None, None, {}, None, cache)
+
+
 class TestFailures:
     def test_draws(self):
         failures = ClientFailures(0.3, seed=1)
@@ -379,7 +445,7 @@ class TestFailures:
         assert not torch.equal(*top)
 
     def test_cached_values_are_those_of_the_same_rows(self):
-        host = HostParty(*[None] * 4, np.random.SeedSequence(0), None, 0.5, None, None, {}, None, True)
+        host = idle_host(cache=True)
         host = host.holding(labels=np.zeros(6))
         host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
         a, b = np.arange(6.0)[:, None], np.arange(6.0)[:, None] + [[10, 20]]
@@ -399,7 +465,7 @@ class TestFailures:
         assert_array_equal(joined, expected)
 
     def test_zeros_stand_for_what_is_missing(self):
-        host = HostParty(*[None] * 4, np.random.SeedSequence(0), None, 0.5, None, None, {}, None, False)
+        host = idle_host(cache=False)
         host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
         joined = host._join("hidden", torch.arange(2), {"a": np.ones((2, 1), bool)})
         assert joined.tolist() == [[True, False, False]] * 2
@@ -510,6 +576,20 @@ def test_constant_columns(cancer):
     estimator = classifier(parties=3, max_epochs=3).fit(X, y)
     assert min(estimator.pretraining_loss_curve_) > 0
     assert np.isfinite(estimator.predict_proba(X)).all()
+
+
+def test_divergence_names_the_cure(cancer):
+    estimator = classifier(lr=1e30, max_grad_norm=None, batch_size=64)
+    with pytest.raises((ValueError, PartyError), match="lower the learning rate"):
+        estimator.fit(*cancer)
+
+
+def test_loss_curve_is_the_mean_over_weights(cancer):
+    X, y = cancer
+    weights = (np.arange(len(y)) < 2).astype(float)
+    settings = {"pretrain": False, "lr": 1e-12, "max_epochs": 1}
+    estimator = classifier(batch_size=16, **settings).fit(X, y, weights)
+    assert estimator.loss_curve_[0] > 0.3
 
 
 def test_a_model_spoilt_by_the_last_step_raises(cancer):

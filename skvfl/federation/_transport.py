@@ -296,5 +296,9 @@ def check_rows(
                 f"it sent {reply.shape[1]} columns where {widths[party]} were expected",
             )
         if not np.isfinite(reply).all():
-            raise PartyError(party, "its reply holds values that are not finite")
+            raise PartyError(
+                party,
+                "its reply holds values that are not finite: look at the scales of its "
+                "columns, and lower the learning rate where training diverges",
+            )
     return list(replies.values())

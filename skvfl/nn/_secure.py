@@ -637,14 +637,14 @@ class SecureServer:
         self._loss = loss
 
     def learn(self, total, labels, weights):
-        """One step: the mean loss of a batch and the gradient of the secure layer."""
+        """One step: mean loss and weight of a batch, gradient of the secure layer."""
         cut = torch.from_numpy(total).requires_grad_()
         loss, size = self._losses(self._top.train()(cut), labels, weights)
         loss = loss / max(size, TINY)
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
-        return loss.item(), cut.grad.numpy()
+        return {"loss": loss.item(), "weight": float(size)}, cut.grad.numpy()
 
     def evaluate(self, total, labels, weights):
         """Sum of the losses of rows, and of their weights."""

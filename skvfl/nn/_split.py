@@ -210,7 +210,7 @@ class TopParty(BottomParty):
 
     @operation
     def learn(self, start, stop, received):
-        """One step on a batch: the loss, and the gradient of what each party sent."""
+        """One step on a batch: its loss and weight, and gradients of what was sent."""
         rows = self._held["order"][start:stop]
         cuts = {name: tensor(sent).requires_grad_() for name, sent in received.items()}
         own = (
@@ -222,7 +222,7 @@ class TopParty(BottomParty):
         loss.backward()
         self._update()
         gradients = {name: cut.grad.numpy() for name, cut in cuts.items()}
-        return {"loss": loss.item(), "gradients": gradients}
+        return {**self._report(loss, rows), "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
@@ -263,6 +263,11 @@ class TopParty(BottomParty):
         weights = self._held["weights"][rows]
         return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
+    def _report(self, loss, rows):
+        weights = self._held["weights"]
+        weight = len(rows) if weights is None else weights[rows].sum().item()
+        return {"loss": loss.item(), "weight": weight}
+
     def _held_out_loss(self, outputs, rows):
         if self._held["weights"] is not None:
             check_held_out(self._held["weights"][rows].sum())
@@ -270,6 +275,23 @@ class TopParty(BottomParty):
 
     def _models(self):
         return {**super()._models(), "_top": self._top}
+
+
+def epoch_loss(batches):
+    """Mean over rows of an epoch's losses.
+
+    Parameters
+    ----------
+    batches : list of dict
+        ``loss``, the mean of a batch, and ``weight``, what its rows weigh together.
+
+    Returns
+    -------
+    loss : float
+        Zero where no row has any weight.
+    """
+    total = sum(batch["weight"] for batch in batches)
+    return sum(batch["loss"] * batch["weight"] for batch in batches) / (total or 1)
 
 
 def check_held_out(weight):

@@ -507,14 +507,15 @@ class HostParty(GuestParty):
 
     @operation
     def learn(self, start, stop, received):
-        """One step on a batch: the loss, and the gradient of what each party sent."""
+        """One step on a batch: its loss and weight, and gradients of what was sent."""
         rows = self._held["order"][start:stop]
         joined = self._join("outputs", rows, received).requires_grad_()
         latent, penalty = self._top.learn(joined)
         loss = self._mean_loss(self._mapping(latent), rows)
         (loss if penalty is None else loss + penalty).backward()
         self._update_top()
-        return {"loss": loss.item(), "gradients": self._split(joined.grad, received)}
+        gradients = self._split(joined.grad, received)
+        return {**self._report(loss, rows), "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
@@ -543,6 +544,7 @@ class HostParty(GuestParty):
         return dict(zip(received, parts, strict=True))
 
     _mean_loss = TopParty._mean_loss
+    _report = TopParty._report
     _held_out_loss = TopParty._held_out_loss
 
     def _models(self):
