@@ -119,12 +119,13 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         passive = [name for name in self._holders if name != active]
         to_table, to_epochs = sequence.spawn(2)
         session.begin_round()
-        widths = session.call("prepare", to=passive, seed=int_seed(to_table))
-        session.ask(active, "prepare_top", seed=int_seed(to_table), widths=widths)
         n_held_out = (
             ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
         )
         n_train = n_rows - n_held_out
+        order = {"seed": int_seed(to_table)}
+        widths = session.call("prepare", to=passive, **order)
+        session.ask(active, "prepare_top", widths=widths, n_train=n_train, **order)
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
         for to_epoch in to_epochs.spawn(self.max_epochs):

@@ -71,15 +71,23 @@ class ClientFailures:
     seed: int | None = None
 
     def __post_init__(self):
-        if not 0 <= self.probability <= 1:
+        is_number = isinstance(self.probability, Real)
+        if not (is_number and 0 <= self.probability <= 1):
             raise ValueError(
                 f"probability must be from 0 to 1, got {self.probability!r}"
+            )
+        is_count = isinstance(self.seed, Integral) and self.seed >= 0
+        if not (self.seed is None or is_count):
+            raise ValueError(
+                f"seed must be an int of at least 0 or None, got {self.seed!r}"
             )
 
     def _draw(self, sequence, n_epochs, names):
         """Names of the parties that are offline, for every epoch."""
         if self.seed is not None:
-            sequence = np.random.SeedSequence(self.seed, spawn_key=sequence.spawn_key)
+            sequence = np.random.SeedSequence(
+                int(self.seed), spawn_key=sequence.spawn_key
+            )
         rng = np.random.default_rng(sequence)
         failed = rng.random((n_epochs, len(names))) < self.probability
         failed[0] = False
@@ -414,7 +422,11 @@ class _Training:
         session.begin_round()
         self.widths = session.call("prepare", to=self.holders, seed=seed)
         session.ask(
-            self.active, "prepare_top", seed=seed, n_columns=sum(self.widths.values())
+            self.active,
+            "prepare_top",
+            seed=seed,
+            n_columns=sum(self.widths.values()),
+            n_train=self.n_train,
         )
         if self.estimator.pretrain:
             self.pretrain()
@@ -439,7 +451,12 @@ class _Training:
             alone=alone,
         )
         if not alone:
-            session.ask(self.active, "begin_decoding", widths=self.pretraining_widths)
+            session.ask(
+                self.active,
+                "begin_decoding",
+                widths=self.pretraining_widths,
+                masked=estimator.design == "joint",
+            )
         self._run_epochs(
             PRETRAINING,
             self.pretrain_alone if alone else partial(self._run_batches, self.rebuild),
@@ -655,7 +672,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     n_steps : int, default=3
         Number of decision steps.
     gamma : float, default=1.3
-        How often a column may be used: 1 is in one step only.
+        How much a column may be looked at again: the less, the nearer to 1.
     n_independent, n_shared : int, default=2
         Number of gated layers that are each step's own, and that all steps share.
     mask_type : {"sparsemax", "entmax"}, default="sparsemax"
@@ -693,9 +710,10 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         Simulates parties that are offline for whole epochs.
     on_failure : {"cache", "zeros", "raise"}, default="cache"
         What the active party uses in place of what a party would send that is offline,
-        or late for the transport's ``timeout``: what it sent last for each row; zeros;
-        or nothing, and training ends with an error. An offline party learns nothing.
-        Who is late is offline until the next epoch, or until it has answered.
+        or late for the transport's ``timeout``: what it sent last for each row; zeros,
+        none of which counts as hidden while pretraining; or nothing, and training ends
+        with an error. An offline party learns nothing. Who is late is offline until the
+        next epoch, or until it has answered.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -753,11 +771,17 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     layer, so that with ``parties=1`` this is TabNet.
 
     *Who learns what.* The active party sees a linear mixture of every party's prepared
-    columns, for every row and epoch, while the mixture changes; mixtures hide columns
-    from reading and not from who knows some rows or the columns' joint distribution.
-    It sees which prepared columns were hidden, and so their number. Passive parties see
-    their share of the decoder's outputs, and gradients, from which labels can be
-    inferred while finetuning. Everybody knows the order of the rows. Nothing is noised.
+    columns, for every row and epoch, while the mixture changes. **While pretraining**
+    with ``design="joint"`` **the mixture protects nothing from the active party**: a
+    hidden cell has one value in the whole batch, so that the rows in which a column is
+    hidden lie in a hyperplane, whose normal undoes the mixture. From one batch of a few
+    times as many rows as columns it can compute every cell that is not hidden, up to
+    the column's scale and mean. Choose ``pretrain=False`` or ``design="local"`` where
+    that must not be. Without pretraining, who knows some rows or the columns' joint
+    distribution can still undo the mixture. Passive parties see their share of the
+    decoder's outputs, which depends on the columns of all, row by row, and gradients,
+    from which labels can be inferred while finetuning. Everybody knows the order of the
+    rows. Nothing is noised.
 
     With ``failure`` or a ``timeout``, and ``on_failure="cache"``, the active party
     keeps what every party sent last for every row, until ``fit`` ends.
@@ -945,7 +969,7 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
     n_steps : int, default=3
         Number of decision steps.
     gamma : float, default=1.3
-        How often a column may be used: 1 is in one step only.
+        How much a column may be looked at again: the less, the nearer to 1.
     n_independent, n_shared : int, default=2
         Number of gated layers that are each step's own, and that all steps share.
     mask_type : {"sparsemax", "entmax"}, default="sparsemax"
@@ -983,9 +1007,10 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
         Simulates parties that are offline for whole epochs.
     on_failure : {"cache", "zeros", "raise"}, default="cache"
         What the active party uses in place of what a party would send that is offline,
-        or late for the transport's ``timeout``: what it sent last for each row; zeros;
-        or nothing, and training ends with an error. An offline party learns nothing.
-        Who is late is offline until the next epoch, or until it has answered.
+        or late for the transport's ``timeout``: what it sent last for each row; zeros,
+        none of which counts as hidden while pretraining; or nothing, and training ends
+        with an error. An offline party learns nothing. Who is late is offline until the
+        next epoch, or until it has answered.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

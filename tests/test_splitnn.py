@@ -197,7 +197,7 @@ def test_active_party_may_hold_no_column(cancer):
 
 def test_weights_of_rows_and_classes(cancer):
     X, y = cancer
-    settings = {"max_epochs": 5, "batch_size": 600, "random_state": 0}
+    settings = {"max_epochs": 15, "batch_size": 600, "random_state": 0}
     plain = SplitNNClassifier(**settings).fit(X, y).predict_proba(X)
     ones = SplitNNClassifier(**settings).fit(X, y, np.full(len(y), 3.0))
     assert_allclose(ones.predict_proba(X), plain, atol=1e-5)

@@ -1,4 +1,6 @@
+import copy
 import os
+import pickle
 import signal
 import time
 from collections import Counter
@@ -71,11 +73,11 @@ def train_in_one_graph(estimator, X, codes):
     to_table, *to_phases = to_training.spawn(3)
     seed = int_seed(to_table)
     widths = {guest.name: guest.prepare(seed) for guest in guests}
-    host.prepare_top(seed, sum(widths.values()))
+    host.prepare_top(seed, sum(widths.values()), len(X))
     labels = host._held["labels"]
     for guest in guests:
         guest.begin_pretraining(estimator._shares[guest.name], len(X), False)
-    host.begin_decoding(widths)
+    host.begin_decoding(widths, masked=True)
 
     def epochs(sequence, n_epochs):
         to_epochs, _ = sequence.spawn(2)
@@ -374,6 +376,31 @@ def idle_host(cache):
     return HostParty(*[None] * 4, stream, None, 0.5, None, None, {}, None, cache)
 
 
+class _BeforeFinetuning(LocalTransport):
+    """Notes the guests' models at the end of pretraining."""
+
+    def connect(self, parties, log, centre="server"):
+        session = super().connect(parties, log, centre)
+        exchange = session._exchange
+
+        def note(requests, *args):
+            if "begin_finetuning" in {operation for operation, _ in requests.values()}:
+                models = {n: session._present[n]._bottom for n in requests}
+                self.states = copy.deepcopy(
+                    {name: model.state_dict() for name, model in models.items()}
+                )
+            return exchange(requests, *args)
+
+        session._exchange = note
+        return session
+
+
+def models_before_finetuning(cancer, **settings):
+    transport = _BeforeFinetuning()
+    classifier(transport=transport, **settings).fit(*cancer)
+    return transport.states
+
+
 class TestFailures:
     def test_draws(self):
         failures = ClientFailures(0.3, seed=1)
@@ -392,7 +419,12 @@ class TestFailures:
         first, second = (unseeded._draw(each, 50, names) for each in sequences)
         assert first != second
 
-    @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
+    @pytest.mark.parametrize("seed", [-1, 1.5])
+    def test_a_seed_is_a_count(self, seed):
+        with pytest.raises(ValueError, match="seed must be an int"):
+            ClientFailures(0.3, seed=seed)
+
+    @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), "0.3"])
     def test_a_probability_is_one(self, probability):
         with pytest.raises(ValueError, match="probability"):
             ClientFailures(probability)
@@ -443,6 +475,20 @@ class TestFailures:
         assert len(crossed) == 2 * 3
         top = [each._parties["bank"]._mapping.weight for each in (once, often)]
         assert not torch.equal(*top)
+
+    @pytest.mark.parametrize("design", DESIGNS)
+    def test_offline_parties_do_not_move_while_pretraining(self, cancer, design):
+        settings = {"parties": TWO_GUESTS, "active": "bank", "max_epochs": 1}
+        once, often, always = (
+            models_before_finetuning(
+                cancer, design=design, pretraining_epochs=n, failure=failure, **settings
+            )
+            for n, failure in ((1, None), (3, ClientFailures(1.0)), (3, None))
+        )
+        for name, state in once.items():
+            assert_same_state(state, often[name])
+            moved = [not torch.equal(v, always[name][k]) for k, v in state.items()]
+            assert any(moved)
 
     def test_cached_values_are_those_of_the_same_rows(self):
         host = idle_host(cache=True)
@@ -513,18 +559,18 @@ class TestFailures:
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_early_stopping_of_pretraining(cancer, design):
-    estimator = classifier(
-        design=design,
-        early_stopping=True,
-        max_epochs=30,
-        n_iter_no_change=2,
-        batch_size=64,
-    ).fit(*cancer)
+    settings = {"early_stopping": True, "max_epochs": 1, "n_iter_no_change": 2}
+    settings |= {"design": design, "batch_size": 64, "lr": 0.1}
+    estimator = classifier(pretraining_epochs=60, **settings).fit(*cancer)
     curve = estimator.pretraining_validation_loss_curve_
-    assert len(curve) == len(estimator.pretraining_loss_curve_)
-    assert curve[-1] < curve[0]
-    stopped = len(curve) - 1 - int(np.argmin(curve)) == 2
-    assert stopped or len(curve) == 30
+    best = int(np.argmin(curve))
+    assert len(curve) == len(estimator.pretraining_loss_curve_) == best + 1 + 2 < 60
+    long, short = (
+        models_before_finetuning(cancer, pretraining_epochs=n, **settings)
+        for n in (60, best + 1)
+    )
+    for name, state in long.items():
+        assert_same_state(state, short[name])
 
 
 def test_same_seed_same_bytes(cancer, rng_guard):
@@ -599,8 +645,16 @@ def test_a_model_spoilt_by_the_last_step_raises(cancer):
 
 
 def test_no_row_is_left_in_a_fitted_estimator(cancer):
-    estimator = classifier(failure=ClientFailures(0.5)).fit(*cancer)
-    assert all(party._held == {} for party in estimator._parties.values())
+    X, y = cancer
+    estimator = classifier(failure=ClientFailures(0.5), early_stopping=True).fit(X, y)
+    for party in estimator._parties.values():
+        assert party._held == {}
+        assert not hasattr(party, "_best")
+    dumped = pickle.dumps(estimator)
+    for part in (X[:, :15], X[:, 15:]):
+        for row in part:
+            assert row.tobytes() not in dumped
+            assert row.astype(np.float32).tobytes() not in dumped
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,13 @@ def central(X, y, pretraining, finetuning):
         pretrained = None
         if pretraining:
             pretrained = TabNetPretrainer(**settings)
-            pretrained.fit(X, max_epochs=pretraining, pretraining_ratio=0.5, **BATCHES)
+            pretrained.fit(
+                X,
+                max_epochs=pretraining,
+                pretraining_ratio=0.5,
+                drop_last=False,
+                **BATCHES,
+            )
         if finetuning:
             TabNetClassifier(**settings).fit(
                 X,

@@ -10,6 +10,7 @@ linear, they end at the exact solution.
 from __future__ import annotations
 
 import torch
+from torch.autograd.function import once_differentiable
 
 
 class _Sparsemax(torch.autograd.Function):
@@ -55,6 +56,7 @@ class _Entmax15(torch.autograd.Function):
         return root.square()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient):
         (root,) = ctx.saved_tensors
         return _centred(gradient, root)

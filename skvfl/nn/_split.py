@@ -183,7 +183,7 @@ class TopParty(BottomParty):
         self._loss = loss
 
     @operation
-    def prepare_top(self, seed, widths):
+    def prepare_top(self, seed, widths, n_train):
         """Build the top model on the widths of everybody's activations.
 
         Parameters
@@ -192,6 +192,8 @@ class TopParty(BottomParty):
             Of the public order of the rows, the same at every party.
         widths : dict of str to int
             Number of activations of every passive party.
+        n_train : int
+            Number of rows that are trained on; the others are held out.
         """
         if self._transformer is not None:
             widths[self.name] = self.prepare(seed)
@@ -203,10 +205,7 @@ class TopParty(BottomParty):
         self._top = self._build_top(n_inputs, self._generator)
         parameters = [p for m in self._models().values() for p in m.parameters()]
         self._held["optimizer"] = self._optimize(parameters)
-        order = public_order(seed, len(self._held["labels"]))
-        self._held["labels"] = torch.from_numpy(self._held["labels"])[order]
-        if self._held["weights"] is not None:
-            self._held["weights"] = tensor(self._held["weights"])[order]
+        self._sort_labels(seed, n_train)
 
     @operation
     def learn(self, start, stop, received):
@@ -228,7 +227,7 @@ class TopParty(BottomParty):
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
         outputs = infer(self._top, self._cut_layer(start, stop, received))
-        return self._held_out_loss(outputs, slice(start, stop))
+        return self._mean_loss(outputs.float(), slice(start, stop)).item()
 
     @operation
     def combine(self, start, stop, received):
@@ -268,10 +267,14 @@ class TopParty(BottomParty):
         weight = len(rows) if weights is None else weights[rows].sum().item()
         return {"loss": loss.item(), "weight": weight}
 
-    def _held_out_loss(self, outputs, rows):
+    def _sort_labels(self, seed, n_train):
+        """Bring labels and weights into the public order."""
+        order = public_order(seed, len(self._held["labels"]))
+        self._held["labels"] = torch.from_numpy(self._held["labels"])[order]
         if self._held["weights"] is not None:
-            check_held_out(self._held["weights"][rows].sum())
-        return self._mean_loss(outputs.float(), rows).item()
+            self._held["weights"] = tensor(self._held["weights"])[order]
+            if n_train < len(order):
+                check_held_out(self._held["weights"][n_train:].sum())
 
     def _models(self):
         return {**super()._models(), "_top": self._top}

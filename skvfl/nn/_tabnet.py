@@ -11,6 +11,7 @@ from math import ceil, sqrt
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from skvfl.nn._sparsemax import entmax15, sparsemax
@@ -213,6 +214,7 @@ class _Gated(torch.autograd.Function):
         return outputs
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient):
         inputs, layer, weight, hidden, values, gates = ctx.saved_tensors
         if ctx.gated.shortcut:

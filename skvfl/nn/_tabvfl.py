@@ -21,7 +21,6 @@ from skvfl.nn._split import (
     TopParty,
     batch_bounds,
     infer,
-    public_order,
     tensor,
 )
 from skvfl.nn._streams import private_generator
@@ -407,7 +406,7 @@ class HostParty(GuestParty):
         self._cache = cache
 
     @operation
-    def prepare_top(self, seed, n_columns):
+    def prepare_top(self, seed, n_columns, n_train):
         """Build the host's models.
 
         Parameters
@@ -416,23 +415,25 @@ class HostParty(GuestParty):
             Of the public order of the rows, the same at every party.
         n_columns : int
             Number of columns that all parties send.
+        n_train : int
+            Number of rows that are trained on; the others are held out.
         """
         self._top = self._build_top(n_columns, self._generator)
         self._mapping = self._build_mapping(generator=self._generator)
-        order = public_order(seed, len(self._held["labels"]))
-        self._held["labels"] = torch.from_numpy(self._held["labels"])[order]
-        if self._held["weights"] is not None:
-            self._held["weights"] = tensor(self._held["weights"])[order]
+        self._sort_labels(seed, n_train)
 
     @operation
-    def begin_decoding(self, widths):
+    def begin_decoding(self, widths, masked):
         """Build the decoder.
 
         Parameters
         ----------
         widths : dict of str to int
             Number of columns that every party sends.
+        masked : bool
+            Whether it is sent which of them are hidden.
         """
+        self._held["masked"] = masked
         width = sum(self._shares.values())
         decoder = self._build_decoder(width, generator=self._generator)
         self._held["decoder"] = decoder
@@ -470,7 +471,7 @@ class HostParty(GuestParty):
         """
         rows = self._held["order"][start:stop]
         received = self._join("outputs", rows, outputs).requires_grad_()
-        hidden = self._join("hidden", rows, hidden)
+        hidden = self._join("hidden", rows, hidden) if self._held["masked"] else None
         decoded = self._held["decoder"](self._top.decide(received, hidden))
         self._held["step"] = received, decoded
         return self._partitions(decoded.detach(), outputs)
@@ -498,7 +499,7 @@ class HostParty(GuestParty):
         """Encode and decode rows in their first order; see :meth:`decode`."""
         rows = torch.arange(start, stop)
         received = self._join("outputs", rows, outputs)
-        hidden = self._join("hidden", rows, hidden)
+        hidden = self._join("hidden", rows, hidden) if self._held["masked"] else None
         self._top.eval()
         self._held["decoder"].eval()
         with torch.inference_mode():
@@ -522,7 +523,7 @@ class HostParty(GuestParty):
         """Loss of rows in their first order, in evaluation mode."""
         rows = torch.arange(start, stop)
         latent = infer(self._top, self._join("outputs", rows, received))
-        return self._held_out_loss(infer(self._mapping, latent), rows)
+        return self._mean_loss(infer(self._mapping, latent).float(), rows).item()
 
     @operation
     def embed(self, received):
@@ -545,7 +546,7 @@ class HostParty(GuestParty):
 
     _mean_loss = TopParty._mean_loss
     _report = TopParty._report
-    _held_out_loss = TopParty._held_out_loss
+    _sort_labels = TopParty._sort_labels
 
     def _models(self):
         return {**super()._models(), "_top": self._top, "_mapping": self._mapping}
