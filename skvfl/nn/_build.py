@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from skvfl.nn._mlp import perceptron
-from skvfl.nn._streams import private_generator
+from skvfl.nn._streams import private_state
 
 
 class Build:
@@ -46,7 +46,9 @@ class Build:
         network : torch.nn.Module
         """
         if callable(self.network):
-            with _seeded(generator):
+            words = [_draw(generator) for _ in range(3)]
+            state = private_state(np.random.SeedSequence(words))
+            with _global_stream(torch.default_generator.set_state, state):
                 network = Seeded(self.network(n_inputs, self.n_outputs), generator)
         else:
             sizes = [n_inputs, *self.network, self.n_outputs]
@@ -74,7 +76,8 @@ class Seeded(nn.Module):
         """Outputs of the network; torch's global generator is left as it was."""
         if not self.training:
             return self.network(inputs)
-        with _seeded(self._generator):
+        seed = _draw(self._generator)
+        with _global_stream(torch.default_generator.manual_seed, seed):
             return self.network(inputs)
 
 
@@ -187,11 +190,13 @@ class FusedAdam:
 _GLOBAL_STREAM = RLock()
 
 
+def _draw(generator):
+    return int(torch.randint(2**62, (), generator=generator))
+
+
 @contextmanager
-def _seeded(generator):
-    """Seed torch's global generator from a private one, and put it back afterwards."""
-    words = torch.randint(2**62, (4,), generator=generator).tolist()
-    state = private_generator(np.random.SeedSequence(words)).get_state()
+def _global_stream(start, value):
+    """Start torch's global generator anew, and put it back afterwards."""
     with _GLOBAL_STREAM, torch.random.fork_rng(devices=[]):
-        torch.default_generator.set_state(state)
+        start(value)
         yield
