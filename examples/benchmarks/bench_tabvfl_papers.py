@@ -3,9 +3,9 @@
 The pipeline of the paper's figure 4: train, take the latent vectors, and ask six
 classic classifiers how good they are. Other than in the paper, the classifiers are
 tested on latent vectors of rows that nothing was trained on. Prints one JSON object per
-line. A full run also records the lines in ``docs/benchmarks/tabvfl_papers.jsonl`` and
-writes the page of the user guide that shows them. Needs the data sets in the folder
-that the environment variable SKVFL_DATA names.
+line. A full run also appends the lines to ``docs/benchmarks/tabvfl_papers.jsonl``, goes
+on where that record ends, and writes the page of the user guide that shows them. Needs
+the data sets in the folder that the environment variable SKVFL_DATA names.
 
     python bench_tabvfl_papers.py [--quick | --write-docs]
 """
@@ -97,6 +97,7 @@ class Plan(NamedTuple):
     width_seeds: int
     failure_rows: int
     failure_epochs: int
+    failure_batch_size: int
     failure_seeds: int
 
 
@@ -107,10 +108,11 @@ FULL = Plan(
     width_rows=3_000,
     width_seeds=1,
     failure_rows=6_000,
-    failure_epochs=20,
+    failure_epochs=40,
+    failure_batch_size=256,
     failure_seeds=4,
 )
-QUICK = Plan(dict.fromkeys(SOURCES, 1_500), 2, 2, 1_500, 1, 1_500, 2, 2)
+QUICK = Plan(dict.fromkeys(SOURCES, 1_500), 2, 2, 1_500, 1, 1_500, 2, 256, 2)
 
 
 def read(name, n_rows):
@@ -142,8 +144,7 @@ def estimator(method, X, n_d, epochs, seed, n_guests=GUESTS, **settings):
         n_d=n_d,
         max_epochs=epochs,
         random_state=seed,
-        **TRAINING,
-        **settings,
+        **{**TRAINING, **settings},
     )
 
 
@@ -214,9 +215,15 @@ def split(X, y, seed):
     return train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
 
 
-def measurements(plan, quick):
-    """Yield every line."""
-    yield {
+def key(line):
+    """What a line is about."""
+    names = ("table", "dataset", "n_d", "method", "on_failure", "probability", "seed")
+    return tuple(line.get(name) for name in names)
+
+
+def measurements(plan, quick, done):
+    """Yield every line that is not done."""
+    machine = {
         "table": "machine",
         "processor": platform.processor() or platform.machine(),
         "python": platform.python_version(),
@@ -227,13 +234,15 @@ def measurements(plan, quick):
         "plan": plan._asdict(),
         "training": TRAINING,
     }
+    if key(machine) not in done:
+        yield machine
     for name in SOURCES:
-        yield from quality(name, 5, plan.rows[name], plan.seeds, plan.epochs)
+        yield from quality(name, 5, plan.rows[name], plan.seeds, plan.epochs, done)
         for width in WIDTHS:
             yield from quality(
-                name, width, plan.width_rows, plan.width_seeds, plan.epochs
+                name, width, plan.width_rows, plan.width_seeds, plan.epochs, done
             )
-        yield from failures(name, plan)
+        yield from failures(name, plan, done)
 
 
 def about(name, X):
@@ -241,12 +250,21 @@ def about(name, X):
     return {"dataset": name, "rows": len(X), "columns": X.shape[1]}
 
 
-def quality(name, n_d, n_rows, n_seeds, epochs):
+def quality(name, n_d, n_rows, n_seeds, epochs, done):
     """Figure 5 and Table III: every design at one width of the latent vector."""
     X, y = read(name, n_rows)
     for seed in range(n_seeds):
         parts = split(X, y, seed)
         for method in DESIGNS:
+            line = {
+                "table": "quality",
+                **about(name, X),
+                "n_d": n_d,
+                "method": method,
+                "seed": seed,
+            }
+            if key(line) in done:
+                continue
             vfl = estimator(
                 method,
                 X,
@@ -256,17 +274,10 @@ def quality(name, n_d, n_rows, n_seeds, epochs):
                 early_stopping=True,
                 validation_fraction=0.15,
             )
-            yield {
-                "table": "quality",
-                **about(name, X),
-                "n_d": n_d,
-                "method": method,
-                "seed": seed,
-                **run(vfl, parts, seed),
-            }
+            yield {**line, **run(vfl, parts, seed)}
 
 
-def failures(name, plan):
+def failures(name, plan, done):
     """Table IV: two guests that fail, without early stopping."""
     X, y = read(name, plan.failure_rows)
     for seed in range(plan.failure_seeds):
@@ -274,20 +285,22 @@ def failures(name, plan):
         cases = [("none", 0.0)]
         cases += [(how, p) for how in ("cache", "zeros") for p in PROBABILITIES]
         for on_failure, probability in cases:
-            settings = {}
-            if probability:
-                settings["failure"] = ClientFailures(probability, seed=seed)
-                settings["on_failure"] = on_failure
-            epochs = plan.failure_epochs
-            vfl = estimator(TABVFL, X, 5, epochs, seed, FAILING_GUESTS, **settings)
-            yield {
+            line = {
                 "table": "failures",
                 **about(name, X),
                 "on_failure": on_failure,
                 "probability": probability,
                 "seed": seed,
-                **run(vfl, parts, seed),
             }
+            if key(line) in done:
+                continue
+            settings = {"batch_size": plan.failure_batch_size}
+            if probability:
+                settings["failure"] = ClientFailures(probability, seed=seed)
+                settings["on_failure"] = on_failure
+            epochs = plan.failure_epochs
+            vfl = estimator(TABVFL, X, 5, epochs, seed, FAILING_GUESTS, **settings)
+            yield {**line, **run(vfl, parts, seed)}
 
 
 def interval(values):
@@ -538,10 +551,17 @@ Failing parties (the paper's Table IV)
 
 {failures}
 
-Two guests, at most {failure_rows:,} rows, {failure_epochs} epochs of each phase,
-{failure_seeds} seeds, no early stopping. A guest is offline for a whole epoch with the
-probability given.
+Two guests, at most {failure_rows:,} rows, {failure_epochs} epochs of each phase in
+batches of {failure_batch_size}, {failure_seeds} seeds, no early stopping. A guest is
+offline for a whole epoch with the probability given.
 """
+
+
+def recorded():
+    """Lines of the record."""
+    if not RECORD.exists():
+        return []
+    return [json.loads(line) for line in RECORD.read_text("utf-8").splitlines()]
 
 
 def main():
@@ -554,19 +574,19 @@ def main():
     )
     options = parser.parse_args()
     if options.write_docs:
-        text = RECORD.read_text(encoding="utf-8")
-        write_page([json.loads(line) for line in text.splitlines()])
+        write_page(recorded())
         return
     torch.set_num_threads(1)
-    lines = []
+    plan = QUICK if options.quick else FULL
+    done = set() if options.quick else set(map(key, recorded()))
     with threadpool_limits(1):
-        for line in measurements(QUICK if options.quick else FULL, options.quick):
-            lines.append(line)
+        for line in measurements(plan, options.quick, done):
             print(json.dumps(line), flush=True)
+            if not options.quick:
+                with RECORD.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
     if not options.quick:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        RECORD.write_text(text, encoding="utf-8")
-        write_page(lines)
+        write_page(recorded())
 
 
 if __name__ == "__main__":
