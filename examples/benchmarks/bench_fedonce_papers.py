@@ -1358,7 +1358,8 @@ Otherwise than in the paper:
 - phishing has many repeated rows, of which some are in both parts, here as in the
   paper; every method profits.
 - The lines of the first seed, and of some data sets of the second, are older than a
-  change in how seeds become random streams: a repetition draws other numbers for them.
+  change in how seeds become random streams, and all lines are older than a second such
+  change in what draws weights: a repetition draws other numbers.
 - SecureBoost, NUS-WIDE and MovieLens are left out: no such method or data here.
 """
 

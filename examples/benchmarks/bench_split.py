@@ -495,6 +495,8 @@ and vFedSec score the same as that network. All numbers are ours, measured by ::
     python examples/benchmarks/bench_split.py
 
 (the lines it printed are kept in ``docs/benchmarks/split.jsonl``; {context}).
+The run is from before weights were drawn with 128 bits of entropy: the same seeds now
+give other scores, and means over seeds should be the same within their errors.
 
 What was asked for, and what was seen
 -------------------------------------
