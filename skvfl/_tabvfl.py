@@ -599,6 +599,7 @@ class _Training:
             stop = task.call_on_fit_task_end(estimator=estimator)
             if estimator.early_stopping:
                 loss = evaluate()
+                check_finite([loss], epoch + 1, estimator.lr)
                 if not held_out or loss < min(held_out):
                     self._tell("remember", to={*self.online, self.active})
                     unmoved = set(self.holders).difference(self.online)
