@@ -537,7 +537,9 @@ vectors of those rows train six classifiers (logistic regression, decision tree,
 forest, perceptron, boosted trees, linear support vector machine), which are tested on
 the latent vectors of the other thirty per cent; the numbers are means over the six. The
 paper pools and splits the latent vectors of *all* rows after training with their
-labels, so that its test rows were trained on; its numbers cannot be compared.
+labels, so that its test rows were trained on; its numbers cannot be compared. It
+reports leads of TabVFL over LT of up to 26 % in F1; here the lead is as in the table,
+and with wider latent vectors it mostly goes.
 
 Their width (the paper's Table III)
 -----------------------------------
