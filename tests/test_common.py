@@ -71,7 +71,9 @@ ESTIMATORS = [
     SplitNNClassifier(aggregation="sum", early_stopping=True, **TRAINING),
     SplitNNRegressor(**TRAINING),
     VFedSecClassifier(bits=64, **TRAINING),
-    VFedSecClassifier(bits=64, masked=False, early_stopping=True, **TRAINING),
+    VFedSecClassifier(
+        bits=64, masked=False, early_stopping=True, validation_fraction=0.3, **TRAINING
+    ),
     VFedSecRegressor(bits=64, masked=False, **TRAINING),
     VFedSecRegressor(bits=64, bottom=(), cut_width=8, **TRAINING),
     SplitNNRegressor(aggregation="max", bottom=(), cut_width=8, **TRAINING),
