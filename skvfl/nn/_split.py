@@ -312,9 +312,9 @@ def check_held_out(weight):
     """
     if not weight:
         raise TrainingError(
-            "all held-out rows have weight 0, their own or that of their class, so early "
-            "stopping has nothing to go by: raise validation_fraction, or train without "
-            "early_stopping"
+            "all held-out rows have weight 0, their own or that of their class, so "
+            "early stopping has nothing to go by: raise validation_fraction, or train "
+            "without early_stopping"
         )
 
 
