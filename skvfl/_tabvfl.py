@@ -488,17 +488,18 @@ class _Training:
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
         hidden = self._check_hidden(self._ask_guests("hide", **rows), rows)
-        if not self.online:
-            return {"loss": self._total("train", {}), "weight": stop - start}
-        partitions = session.ask(self.active, "decode", **rows, **hidden)
-        session.begin_round()
-        replies = self._ask_guests("rebuild", each=_each("partition", partitions))
-        gradients = {name: reply["gradient"] for name, reply in replies.items()}
-        check_rows(gradients, stop - start, self.estimator._shares)
-        gradients = session.ask(self.active, "correct", gradients=gradients)
-        session.begin_round()
-        self._ask_guests("adapt", each=_each("gradient", gradients))
-        losses = {name: reply["loss"] for name, reply in replies.items()}
+        losses = {}
+        if self.online:
+            partitions = session.ask(self.active, "decode", **rows, **hidden)
+            session.begin_round()
+            replies = self._ask_guests("rebuild", each=_each("partition", partitions))
+            losses = {name: reply["loss"] for name, reply in replies.items()}
+        if losses:
+            gradients = {name: reply["gradient"] for name, reply in replies.items()}
+            check_rows(gradients, stop - start, self.estimator._shares)
+            gradients = session.ask(self.active, "correct", gradients=gradients)
+            session.begin_round()
+            self._ask_guests("adapt", each=_each("gradient", gradients))
         return {"loss": self._total("train", losses), "weight": stop - start}
 
     def learn(self, start, stop):
@@ -583,7 +584,8 @@ class _Training:
         simulated = [[]] * n_epochs
         if estimator.failure is not None:
             simulated = estimator.failure._draw(to_failures, n_epochs, guests)
-        # Parties that were offline when the models were best, and still have those.
+        # Parties that were offline when the models were best. What they come back with
+        # is what they had then, but for the step that they were late with.
         unmoved = set()
         for epoch, to_epoch in enumerate(to_epochs.spawn(n_epochs)):
             task = self.context.subcontext(task_name="epoch")
@@ -714,7 +716,8 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         or late for the transport's ``timeout``: what it sent last for each row; zeros,
         none of which counts as hidden while pretraining; or nothing, and training ends
         with an error. An offline party learns nothing. Who is late is offline until the
-        next epoch, or until it has answered.
+        next epoch, or until it has answered; it still ends the step that it was late
+        with, which is a whole epoch of pretraining with ``design="local"``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -1011,7 +1014,8 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
         or late for the transport's ``timeout``: what it sent last for each row; zeros,
         none of which counts as hidden while pretraining; or nothing, and training ends
         with an error. An offline party learns nothing. Who is late is offline until the
-        next epoch, or until it has answered.
+        next epoch, or until it has answered; it still ends the step that it was late
+        with, which is a whole epoch of pretraining with ``design="local"``.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

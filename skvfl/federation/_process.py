@@ -46,8 +46,8 @@ class ProcessTransport(Transport):
     Parameters
     ----------
     timeout : float, default=None
-        Seconds to wait for a party's reply, the start of its process included; for as
-        long as the party lives by default. Who is late ends the run with an error,
+        Seconds to wait for the replies to a call, the start of processes included; for
+        as long as a party lives by default. Who is late ends the run with an error,
         where the estimator does not say how it goes on without a party.
 
     See Also
@@ -132,9 +132,10 @@ class _ProcessSession(Session):
 
     def _start(self, name: str) -> None:
         self._channels[name], far_channel = Pipe()
-        if self._timeout is not None:
-            _limit_sending(self._channels[name], self._timeout)
         self._doors[name], far_door = Pipe()
+        if self._timeout is not None and math.isfinite(self._timeout):
+            for connection in (self._channels[name], self._doors[name]):
+                _limit_blocking(connection, self._timeout)
         handles = far_channel.fileno(), far_door.fileno()
         command = (
             f"import sys; sys.path[:] = {sys.path!r}; "
@@ -150,15 +151,17 @@ class _ProcessSession(Session):
         far_door.close()
 
     def _hand_over(self, party: Party) -> None:
-        try:
-            self._doors[party.name].send_bytes(cloudpickle.dumps(party))
-        except OSError:
-            self._died(party.name, "the handover")
+        message = cloudpickle.dumps(party)
+        self._send(self._doors[party.name], party.name, message, "the handover")
         party.release()
 
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""
-        return {name for name in self.names if not self._catch_up(name, 0.0)}
+        try:
+            return {name for name in self.names if not self._catch_up(name, 0.0)}
+        except BaseException:
+            self._abort()
+            raise
 
     def _exchange(
         self, requests: Mapping[str, Any], skip_late: bool
@@ -167,12 +170,16 @@ class _ProcessSession(Session):
             requests = {n: each for n, each in requests.items() if not self._owed[n]}
         for name, request in requests.items():
             self._wait_for(name)
-            self._send(name, _wire.pack(request), request[0])
+            self._send(self._channels[name], name, _wire.pack(request), request[0])
             self._owed[name].append(request[0])
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
+        start = time.monotonic()
         for name, request in requests.items():
             sent = _wire.measure(request)
-            reply = self._next_reply(name, self._timeout)
+            left = self._timeout
+            if left is not None:
+                left = max(left + start - time.monotonic(), 0.0)
+            reply = self._next_reply(name, left)
             if reply is not None:
                 exchanged[name] = (reply[1], sent, _wire.measure(reply))
             elif skip_late:
@@ -195,9 +202,11 @@ class _ProcessSession(Session):
         if not self._catch_up(name, self._timeout):
             self._out_of_time(name, self._owed[name][0])
 
-    def _send(self, name: str, message: bytes, operation: str) -> None:
+    def _send(
+        self, connection: Connection, name: str, message: bytes, operation: str
+    ) -> None:
         try:
-            self._channels[name].send_bytes(message)
+            connection.send_bytes(message)
         except BlockingIOError:
             raise PartyError(
                 name, f"it did not take in {operation!r} within {self._timeout} seconds"
@@ -234,6 +243,11 @@ class _ProcessSession(Session):
                 if not left:
                     return None
             return connection.recv_bytes()
+        except BlockingIOError:
+            raise PartyError(
+                name,
+                f"its reply to {operation!r} stood still for {self._timeout} seconds",
+            ) from None
         except (EOFError, OSError):
             self._died(name, operation)
 
@@ -263,7 +277,7 @@ class _ProcessSession(Session):
         parties = {}
         for name in self.names:
             self._wait_for(name)
-            self._send(name, b"", "coming home")
+            self._send(self._channels[name], name, b"", "coming home")
             home = self._receive(self._doors[name], name, "coming home", self._timeout)
             if home is None:
                 self._out_of_time(name, "coming home")
@@ -279,12 +293,13 @@ class _ProcessSession(Session):
             self._end(name)
 
 
-def _limit_sending(connection: Connection, seconds: float) -> None:
-    """Let sending fail where nobody takes anything in for so long."""
-    fraction, whole = math.modf(seconds)
-    limit = struct.pack("ll", int(whole), int(fraction * 1e6))
+def _limit_blocking(connection: Connection, seconds: float) -> None:
+    """Let a message fail whose other end stands still for so long half way."""
+    whole, fraction = divmod(max(round(seconds * 1e6), 1), 10**6)
+    limit = struct.pack("ll", min(whole, 2**31 - 1), fraction)
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def serve(channel_handle: int, door_handle: int) -> None:

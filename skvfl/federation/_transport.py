@@ -77,7 +77,9 @@ class Session(ABC):
         skip_late : bool, default=False
             Whether a party that does not answer in time is left out of the replies
             instead of ending the session. What it answers later is counted and
-            dropped, and until then such calls do not ask it again.
+            dropped, and until then such calls do not ask it again. Who stands still
+            half way through a message, larger than a connection holds, still ends the
+            session: what is left of it cannot be told from the next one.
         **arguments : arrays, scalars, strings, lists and dicts
             Sent to every party asked.
 

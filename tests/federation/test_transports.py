@@ -1,6 +1,7 @@
 import contextlib
 import gc
 import inspect
+import math
 import os
 import pickle
 import re
@@ -142,6 +143,10 @@ class Clerk(Party):
     def mean(self):
         self.learnt = self._held["block"].mean(axis=0)
         return self.learnt
+
+    @operation
+    def echo_block(self):
+        return self._held["block"]
 
     @operation
     def nap(self, who=None):
@@ -444,8 +449,9 @@ def test_a_failure_that_comes_late_is_not_lost(tape):
     os.kill(tape.pids["bank"], signal.SIGSTOP)
     assert session.call("fail", skip_late=True) == {}
     os.kill(tape.pids["bank"], signal.SIGCONT)
-    with session, pytest.raises(PartyValueError, match="ValueError in 'fail'"):
+    with pytest.raises(PartyValueError, match="ValueError in 'fail'"):
         wait_for_answers(session)
+    assert_over(session)
 
 
 def test_who_takes_nothing_in_is_named(tape):
@@ -454,6 +460,43 @@ def test_who_takes_nothing_in_is_named(tape):
     os.kill(tape.pids["bank"], signal.SIGSTOP)
     with pytest.raises(PartyError, match=expected):
         session.ask("bank", "echo", payload=LARGE)
+
+
+def test_a_reply_that_stands_still_half_way_is_an_error(tape):
+    session = connect(ProcessTransport(timeout=PATIENCE), "bank", block=LARGE)
+    session.call("nap")
+    session._timeout = 0.3
+    for connection in (session._channels["bank"], session._doors["bank"]):
+        _process._limit_blocking(connection, 0.3)
+    channel = session._channels["bank"]
+    channel.send_bytes(_wire.pack(["echo_block", {}]))
+    session._owed["bank"].append("echo_block")
+    assert channel.poll(PATIENCE)
+    time.sleep(0.5)
+    os.kill(tape.pids["bank"], signal.SIGSTOP)
+    with pytest.raises(PartyError, match=r"reply to 'echo_block' stood still"):
+        session.late()
+    assert_over(session)
+
+
+def test_two_who_are_late_are_waited_for_once(tape):
+    with connect(ProcessTransport(timeout=PATIENCE), "bank", "shop") as session:
+        session.call("nap")
+        session._timeout = 2
+        for pid in tape.pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        start = time.monotonic()
+        assert session.call("nap", skip_late=True) == {}
+        assert time.monotonic() - start < 3
+        session._timeout = PATIENCE
+        for pid in tape.pids.values():
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e300])
+def test_a_timeout_may_be_as_long_as_one_likes(tape, timeout):
+    with connect(ProcessTransport(timeout=timeout), "bank") as session:
+        assert session.ask("bank", "echo", payload=1) == 1
 
 
 def test_interruption_ends_the_processes(tape):
