@@ -643,8 +643,7 @@ same questions on adult. All numbers are ours, measured by ::
 (the lines it printed are kept in ``docs/benchmarks/apc_papers.jsonl``; {context}).
 MIMIC-III, the paper's other data set, may not be passed on and was not used. Every ±
 is a 95 % interval over the seeds; differences are paired: the same rows, labels and
-seed. The run is from before random streams were derived one-way: the same seeds now
-give other draws.
+seed.
 
 What was asked for, and what was seen
 -------------------------------------
