@@ -48,7 +48,7 @@ print(reliable.communication_)
 # The host goes on with what the guest sent last for each row, or with zeros.
 
 probabilities = [0.2, 0.35, 0.5]
-figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+figure, axes = plt.subplots(layout="constrained")
 for on_failure, marker in (("cache", "o"), ("zeros", "s")):
     scores = [
         np.mean(
@@ -59,23 +59,24 @@ for on_failure, marker in (("cache", "o"), ("zeros", "s")):
         )
         for probability in probabilities
     ]
-    axes[0].plot(probabilities, scores, marker=marker, label=on_failure)
-axes[0].axhline(
+    axes.plot(probabilities, scores, marker=marker, label=on_failure)
+axes.axhline(
     reliable.score(X_test, y_test), color="grey", ls="--", label="no failures, one seed"
 )
-axes[0].set(xlabel="probability of a failure", ylabel="accuracy on the test rows")
-axes[0].legend()
+axes.set(xlabel="probability of a failure", ylabel="accuracy on the test rows")
+axes.legend()
 
 # %%
 # ``failures_`` says who was offline when, and the loss shows it.
 
 failing = fit(0.5, "zeros")
 print(failing.failures_[:4])
-axes[1].plot(reliable.loss_curve_, label="no failures")
-axes[1].plot(failing.loss_curve_, label="zeros, probability 0.5")
-axes[1].plot(fit(0.5).loss_curve_, label="cache, probability 0.5")
-axes[1].set(xlabel="epoch of finetuning", ylabel="loss")
-axes[1].legend()
+figure, axes = plt.subplots(layout="constrained")
+axes.plot(reliable.loss_curve_, label="no failures")
+axes.plot(failing.loss_curve_, label="zeros, probability 0.5")
+axes.plot(fit(0.5).loss_curve_, label="cache, probability 0.5")
+axes.set(xlabel="epoch of finetuning", ylabel="loss")
+axes.legend()
 
 # %%
 # Where the network looks
