@@ -770,8 +770,11 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     the decoder's outputs; each party rebuilds what it hid and sends its loss and the
     gradient of that share; the active party corrects encoder and decoder and sends each
     party the gradient of what came from it. *Finetuning* is split learning of a linear
-    map of the latent vector. Every party has its own optimiser, and draws its own masks
-    and weights. The columns of the active party itself cross nothing and have no square
+    map of the latent vector. In the paper's names: a guest has ``f_bottom_repr`` (batch
+    norm and square layer), ``RandomObfuscator`` and ``f_bottom_rec`` (what rebuilds);
+    the host has ``PartialEnc``, ``PartialDec`` and ``final_mapping``. Guests send
+    gradients besides losses, so that no graph crosses a boundary. Every party has its
+    own optimiser, and draws its own masks and weights. The columns of the active party itself cross nothing and have no square
     layer, so that with ``parties=1`` this is TabNet.
 
     *Who learns what.* The active party sees a linear mixture of every party's prepared

@@ -34,7 +34,7 @@ from skvfl.nn._tabnet import (
 
 
 class MixedColumns(nn.Module):
-    """Batch norm and a square layer: a guest's part where the encoder is the host's.
+    """The paper's f_bottom_repr: batch norm and a square layer.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class GuestParty(BottomParty):
 
     @operation
     def begin_pretraining(self, width, n_train, alone):
-        """Build the layer that rebuilds the columns.
+        """Build the layer that rebuilds the columns, the paper's f_bottom_rec.
 
         Parameters
         ----------
@@ -407,7 +407,7 @@ class HostParty(GuestParty):
 
     @operation
     def prepare_top(self, seed, n_columns, n_train):
-        """Build the host's models.
+        """Build the host's models, the paper's PartialEnc and final_mapping.
 
         Parameters
         ----------
@@ -424,7 +424,7 @@ class HostParty(GuestParty):
 
     @operation
     def begin_decoding(self, widths, masked):
-        """Build the decoder.
+        """Build the decoder, the paper's PartialDec.
 
         Parameters
         ----------
