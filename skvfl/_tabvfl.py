@@ -774,8 +774,9 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     norm and square layer), ``RandomObfuscator`` and ``f_bottom_rec`` (what rebuilds);
     the host has ``PartialEnc``, ``PartialDec`` and ``final_mapping``. Guests send
     gradients besides losses, so that no graph crosses a boundary. Every party has its
-    own optimiser, and draws its own masks and weights. The columns of the active party itself cross nothing and have no square
-    layer, so that with ``parties=1`` this is TabNet.
+    own optimiser, and draws its own masks and weights. The columns of the active party
+    itself cross nothing and have no square layer, so that with ``parties=1`` this is
+    TabNet.
 
     *Who learns what.* The active party sees a linear mixture of every party's prepared
     columns, for every row and epoch, while the mixture changes. **While pretraining**
