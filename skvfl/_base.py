@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import compute_sample_weight, get_tags
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._partition import VerticalPartitioner, as_partition, party_name
-from skvfl._sklearn import CallbackSupportMixin, StrOptions, _check_sample_weight
+from skvfl._partition import (
+    VerticalPartitioner,
+    _check_table,
+    as_partition,
+    party_name,
+)
+from skvfl._sklearn import CallbackSupportMixin, StrOptions, _num_samples
+from skvfl._targets import (
+    as_classes,
+    as_targets,
+    check_entries,
+    check_total,
+    read_labels,
+    read_weights,
+    weights_of_classes,
+)
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
-
-
-@contextmanager
-def _no_quotes(name):
-    """Replace a message of numpy that quotes what cannot be read as a number."""
-    try:
-        yield
-    except ValueError as exc:
-        if "could not convert" not in str(exc):
-            raise
-        raise ValueError(f"{name} holds values that are not numbers") from None
 
 
 class VFLEstimator(CallbackSupportMixin, BaseEstimator):
@@ -86,6 +87,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 "sparse input is not supported by the parties' transformers; convert "
                 "it to a dense array, or choose transformers that take sparse columns"
             )
+        X = _check_table(X)
+        check_entries(_num_samples(y), _num_samples(X), "y")
         self.__dict__.pop("_parties", None)
         self.partition_ = as_partition(self.parties)
         X = self.partition_._fit_columns(
@@ -106,38 +109,36 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _encode_classes(self, y):
         """Classes as 0 … K - 1; sets ``classes_``."""
-        y = validate_data(self, y=y)
-        check_classification_targets(y)
-        try:
-            self.classes_, codes = np.unique(y, return_inverse=True)
-        except TypeError as exc:
-            raise ValueError(
-                "y mixes labels of several types, or holds missing ones"
-            ) from exc
+        if y is None:
+            validate_data(self, y=None)
+        self.classes_, codes = np.unique(
+            as_classes(read_labels(y)), return_inverse=True
+        )
         if len(self.classes_) < 2:
             raise ValueError("y holds one class only; a classifier needs at least two")
         return codes.astype(np.int64)
 
     def _encode_target(self, y):
         """Target as float64."""
+        if y is None:
+            validate_data(self, y=None)
         self.__dict__.pop("classes_", None)
-        with _no_quotes("y"):
-            y = validate_data(self, y=y, y_numeric=True).astype(np.float64)
-        if not len(y):
-            raise ValueError("y holds no target")
-        return y
+        return as_targets(read_labels(y))
 
     def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
         """Weights of rows, those of their classes included, or None."""
         if sample_weight is None and class_weight is None:
             return None
-        with _no_quotes("sample_weight"):
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
+        n_rows = _num_samples(_check_table(X))
+        weights = np.ones(n_rows)
+        if sample_weight is not None:
+            weights = read_weights(sample_weight, n_rows)
         if class_weight is None:
             return weights
-        return weights * compute_sample_weight(class_weight, self.classes_[codes])
+        check_entries(len(codes), n_rows, "y")
+        weights = weights * weights_of_classes(class_weight, self.classes_, codes)
+        check_total(weights, "class_weight")
+        return weights
 
     @property
     def _transport(self):

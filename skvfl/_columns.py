@@ -9,6 +9,15 @@ import numpy as np
 from skvfl._sklearn import _get_feature_names
 
 
+def refuse_masked(array, name="X"):
+    """Refuse a masked array, whose mask numpy and scikit-learn would drop."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} is a masked array; fill its masked cells with NaN first, as in "
+            f"{name}.astype(float).filled(numpy.nan)"
+        )
+
+
 def column_names(X):
     """Names of the columns of ``X``, or None where it has none.
 

@@ -30,6 +30,7 @@ from skvfl._sklearn import (
     _num_samples,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import (
     MissingPartyWarning,
     PartyError,
@@ -1070,8 +1071,8 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
             If the budget cannot be kept.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

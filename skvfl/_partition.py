@@ -14,7 +14,13 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from skvfl._columns import column_labels, column_names, describe, resolve
+from skvfl._columns import (
+    column_labels,
+    column_names,
+    describe,
+    refuse_masked,
+    resolve,
+)
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._sklearn import (
@@ -671,8 +677,7 @@ def _run(name, method, block):
 
 def _check_table(X):
     """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
-    if isinstance(X, np.ma.MaskedArray):
-        raise ValueError("X is a masked array; fill its masked cells with NaN first")
+    refuse_masked(X)
     if hasattr(X, "collect"):
         raise TypeError("X is a lazy frame; call its collect() first")
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")

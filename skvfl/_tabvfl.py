@@ -23,6 +23,7 @@ from skvfl._base import VFLEstimator
 from skvfl._random import int_seed, one_way, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
@@ -1105,8 +1106,8 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
             with ``on_failure="raise"``; the message names it.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -26,6 +26,7 @@ from skvfl._sklearn import (
     _safe_indexing,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
@@ -965,8 +966,8 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
             client.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale)
         weights = self._row_weights(X, sample_weight)
         if weights is not None:
             weights = weights.astype(np.float32)
