@@ -7,9 +7,7 @@ from numbers import Integral, Real
 import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
     clone,
     is_classifier,
@@ -25,9 +23,14 @@ from sklearn.utils.validation import (
 )
 
 from skvfl._autoencoder import AutoencoderTransformer
-from skvfl._base import VFLEstimator
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
 from skvfl._columns import column_labels, column_names, refuse_masked
-from skvfl._partition import _check_table, _take_columns
+from skvfl._partition import _check_table, _take_columns, require_transformer
 from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._sklearn import (
     HasMethods,
@@ -311,6 +314,9 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                     f"{sorted(encoder)}"
                 )
             encoder = encoder[name]
+            if encoder is not None:
+                where = f"local_encoder of party {name!r}"
+                require_transformer(where, encoder, ("fit", "transform"))
         sizes = (64, 128) if name == self._active else (128, 256)
         return self._network(encoder, *sizes)
 
@@ -330,9 +336,10 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _answer(self, X, method):
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            return getattr(self.active_estimator_, method)(self._active_block(X))
-        estimator = self._parties[self._active].estimator
-        return getattr(estimator, method)(self._join(X))
+            rows, estimator = self._active_block(X), self.active_estimator_
+        else:
+            rows, estimator = self._join(X), self._parties[self._active].estimator
+        return check_answers(getattr(estimator, method)(rows))
 
     def _join(self, X):
         """Joint representation, for which every party is asked."""
@@ -412,7 +419,7 @@ def _as_mask(mask, n_rows, what):
     return mask
 
 
-class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
+class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
     """Active-party-centric learning: one exchange, then the active party is alone.
 
     Every party trains an autoencoder on the rows it has. The passive ones send their
@@ -685,7 +692,7 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
         return self.classifier
 
 
-class APCVFLRegressor(RegressorMixin, _BaseAPCVFL):
+class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
     """APC-VFL for a numerical target; see :class:`APCVFLClassifier`.
 
     Read more in the :ref:`User Guide <apc>`.

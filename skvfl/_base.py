@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -16,7 +16,12 @@ from skvfl._partition import (
     as_partition,
     party_name,
 )
-from skvfl._sklearn import CallbackSupportMixin, StrOptions, _num_samples
+from skvfl._sklearn import (
+    CallbackSupportMixin,
+    StrOptions,
+    _num_samples,
+    check_instances,
+)
 from skvfl._targets import (
     as_classes,
     as_targets,
@@ -30,6 +35,93 @@ from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
+
+
+def read_truth(y, sample_weight, n_rows, *, classifies):
+    """True labels or targets and weights, as a score can use them.
+
+    scikit-learn's scores take what lies under a mask for a label, and negative weights.
+    """
+    y = read_labels(y)
+    y = as_classes(y) if classifies else as_targets(y)
+    check_entries(len(y), n_rows, "y")
+    if sample_weight is not None:
+        sample_weight = read_weights(sample_weight, n_rows)
+    return y, sample_weight
+
+
+def check_answers(answers):
+    """Refuse predictions that are not finite.
+
+    Parameters
+    ----------
+    answers : ndarray, or dict of str to ndarray
+        What a fitted model says of rows.
+
+    Returns
+    -------
+    answers : the same
+
+    Raises
+    ------
+    ValueError
+        If one of them is NaN or infinite; the message counts the rows.
+    """
+    for each in answers.values() if isinstance(answers, dict) else [answers]:
+        if each.dtype.kind == "f" and not np.isfinite(each).all():
+            spoilt = ~np.isfinite(each.reshape(len(each), -1)).all(axis=1)
+            raise ValueError(
+                f"the answers for {np.count_nonzero(spoilt)} of {len(each)} rows of X "
+                "are not finite: their cells lie far outside those of fit, or training "
+                "diverged; look at the scales of the columns"
+            )
+    return answers
+
+
+class VFLClassifierMixin(ClassifierMixin):
+    """A classifier whose score looks at what it is given."""
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+        """
+        n_rows = _num_samples(_check_table(X))
+        return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=True))
+
+
+class VFLRegressorMixin(RegressorMixin):
+    """A regressor whose score looks at what it is given."""
+
+    def score(self, X, y, sample_weight=None):
+        """R², the share of the target's variance that is predicted.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+        y : array-like of shape (n_samples,)
+            True targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+        """
+        n_rows = _num_samples(_check_table(X))
+        return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=False))
 
 
 class VFLEstimator(CallbackSupportMixin, BaseEstimator):
@@ -91,6 +183,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         check_entries(_num_samples(y), _num_samples(X), "y")
         self.__dict__.pop("_parties", None)
         self.partition_ = as_partition(self.parties)
+        check_instances(self.partition_)
+        self.partition_._validate_params()
         X = self.partition_._fit_columns(
             X, y, label_owner=self.active, sequence=sequence
         )

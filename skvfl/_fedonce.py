@@ -12,14 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.utils import check_consistent_length
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl._partition import require_transformer
 from skvfl._random import int_seed, one_way, seed_party, seed_sequence
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
@@ -342,9 +348,10 @@ class _BaseFedOnce(_BaseSplitNN):
             name: np.zeros((n_rows, width), dtype=np.float32)
             for name, width in self._widths.items()
         }
-        return host.perform(
+        answers = host.perform(
             operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
         )
+        return check_answers(answers)
 
     def _make_parties(self, sequence, encoders, plan, n_outputs, loss):
         """Guests in their order, and the host."""
@@ -367,10 +374,10 @@ class _BaseFedOnce(_BaseSplitNN):
                 host = HostParty(
                     name,
                     prepare.get(name),
-                    Build(self.local, self.local_width),
+                    Build(self.local, self.local_width, name="local", trains=False),
                     optimize,
                     stream,
-                    Build(self.host, n_outputs),
+                    Build(self.host, n_outputs, name="host"),
                     loss,
                 )
             else:
@@ -403,6 +410,8 @@ class _BaseFedOnce(_BaseSplitNN):
                 f"guest names {unknown}, which are no guests, and lacks "
                 f"{lacking}: give a transformer for every party but the active one"
             )
+        for name in names:
+            require_transformer(f"guest of party {name!r}", given[name])
         encoders = {
             name: seed_party(clone(given[name]), child)
             for name, child in zip(names, sequence.spawn(len(names)), strict=True)
@@ -589,7 +598,7 @@ def _uncovered_guests(encoders):
             )
 
 
-class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
+class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     """One round of representations, then a network at the host (FedOnce).
 
     Every guest learns a representation of its columns without labels and sends it once;
@@ -887,7 +896,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         return self.classes_[codes]
 
 
-class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
+class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     """FedOnce for a numerical target; see :class:`FedOnceClassifier`.
 
     The host standardises its target and minimises the squared error; predictions are in

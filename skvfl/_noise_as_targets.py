@@ -230,7 +230,12 @@ class NoiseAsTargetsEncoder(
         X = validate_data(self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
         to_targets = to_targets if secret is None else secret
-        build = Build(self.module, self.n_components)
+        build = Build(
+            self.module,
+            self.n_components,
+            name="module",
+            trains=self.max_epochs > 0,
+        )
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         self.module_ = build(X.shape[1], generator).eval()
         if self.output_activation == "tanh":

@@ -2,12 +2,14 @@
 
 import functools
 
+import numpy as np
 from sklearn.base import _fit_context as _sklearn_fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
+    InvalidParameterError,
     Options,
     StrOptions,
     validate_params,
@@ -41,6 +43,7 @@ __all__ = [
     "_num_samples",
     "_safe_indexing",
     "_safe_set_output",
+    "check_instances",
     "validate_params",
     "whole_or_unchanged",
 ]
@@ -68,9 +71,62 @@ def whole_or_unchanged(fit):
     return wrapper
 
 
+def check_instances(estimator):
+    """Refuse what scikit-learn's checks of parameters let pass.
+
+    To them a class has the methods of its instances, and True is the number 1.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``_parameter_constraints``.
+
+    Raises
+    ------
+    InvalidParameterError
+        If a parameter is a class where an instance is due, or a bool where a number is.
+    """
+    for name, value in estimator.get_params(deep=False).items():
+        allowed = estimator._parameter_constraints.get(name, ())
+        if isinstance(value, bool | np.bool_) and "boolean" not in allowed:
+            raise InvalidParameterError(
+                f"The {name!r} parameter of {type(estimator).__name__} is {value}, "
+                "which is neither a number nor a name"
+            )
+        if callable in allowed or name == "callbacks":
+            continue
+        for kind in _classes_in(value):
+            raise InvalidParameterError(
+                f"The {name!r} parameter of {type(estimator).__name__} holds the class "
+                f"{kind.__name__}: give an instance, such as {kind.__name__}()"
+            )
+
+
+def _classes_in(value):
+    """Classes that a parameter is, or holds for a party."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    for each in value if isinstance(value, list) else [value]:
+        for entry in each if isinstance(each, tuple) else [each]:
+            if isinstance(entry, type):
+                yield entry
+
+
 def _fit_context(*, prefer_skip_nested_validation):
     """scikit-learn's context of a fit, and no half-fitted object after a failure."""
     context = _sklearn_fit_context(
         prefer_skip_nested_validation=prefer_skip_nested_validation
     )
-    return lambda fit: whole_or_unchanged(context(fit))
+
+    def decorator(fit):
+        inner = context(fit)
+
+        @whole_or_unchanged
+        @functools.wraps(fit)
+        def wrapper(self, *args, **kwargs):
+            check_instances(self)
+            return inner(self, *args, **kwargs)
+
+        return wrapper
+
+    return decorator

@@ -20,6 +20,7 @@ from skvfl._sklearn import (
     Interval,
     _num_samples,
     _safe_indexing,
+    check_instances,
     whole_or_unchanged,
 )
 from skvfl._targets import check_entries, read_column, settle
@@ -59,6 +60,7 @@ class _ColumnSplitter(BaseEstimator):
         ValueError
             If a parameter is out of range, or ``X`` has too few columns.
         """
+        check_instances(self)
         self._validate_params()
         refuse_masked(X)
         if not hasattr(X, "shape"):

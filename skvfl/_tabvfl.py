@@ -10,16 +10,19 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
 )
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
 from skvfl._random import int_seed, one_way, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
@@ -323,7 +326,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             session.begin_round()
             received = session.call("represent", to=self._holders, start=0, stop=n_rows)
             check_rows(received, n_rows)
-            return session.ask(self._active, operation, received=received)
+            answers = session.ask(self._active, operation, received=received)
+            return check_answers(answers)
 
     def transform(self, X):
         """Latent vectors, learnt with the labels.
@@ -647,7 +651,7 @@ def _each(argument, values):
     return {name: {argument: value} for name, value in values.items()}
 
 
-class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
+class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     """TabNet across parties: one attention and one latent vector for all columns.
 
     The parties first learn together to rebuild hidden cells, without labels, and then
@@ -952,7 +956,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         return self.classes_[codes]
 
 
-class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
+class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     """TabNet across parties for a numerical target; see :class:`TabVFLClassifier`.
 
     The active party standardises its target and minimises the squared error.
