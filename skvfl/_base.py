@@ -50,6 +50,16 @@ def read_truth(y, sample_weight, n_rows, *, classifies):
     return y, sample_weight
 
 
+def check_kind(y, classes):
+    """Refuse text where the classes are numbers, and the reverse.
+
+    scikit-learn does so too, with all labels in its message.
+    """
+    kinds = ["text" if each.dtype.kind in "UO" else "numbers" for each in (y, classes)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"y holds {kinds[0]}, and the labels of fit were {kinds[1]}")
+
+
 def check_answers(answers):
     """Refuse predictions that are not finite.
 
@@ -98,7 +108,10 @@ class VFLClassifierMixin(ClassifierMixin):
         score : float
         """
         n_rows = _num_samples(_check_table(X))
-        return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=True))
+        check_is_fitted(self)
+        y, sample_weight = read_truth(y, sample_weight, n_rows, classifies=True)
+        check_kind(y, self.classes_)
+        return super().score(X, y, sample_weight)
 
 
 class VFLRegressorMixin(RegressorMixin):

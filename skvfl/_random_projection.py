@@ -15,7 +15,7 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skvfl._base import VFLEstimator, check_answers, read_truth
+from skvfl._base import VFLEstimator, check_answers, check_kind, read_truth
 from skvfl._label_protection import ClassOwner, TargetOwner
 from skvfl._partition import _check_table, as_partition
 from skvfl._projection import GaussianProjection
@@ -421,6 +421,9 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         y, weights = read_truth(
             y, sample_weight, _num_samples(_check_table(X)), classifies=classifies
         )
+        if classifies:
+            check_is_fitted(self)
+            check_kind(y, self.classes_)
         metric = accuracy_score if classifies else r2_score
         return metric(y, self.predict(X), sample_weight=weights)
 

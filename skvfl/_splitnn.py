@@ -566,7 +566,7 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         """
         target = self._encode_target(y)
         self._mean, self._scale = mean_and_scale(target)
-        standard = standardised(target, self._mean, self._scale)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

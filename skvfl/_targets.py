@@ -190,7 +190,9 @@ def _names(kinds, known):
 def _refuse_times(name):
     raise ValueError(
         f"{name} holds dates or durations: convert them to numbers, such as "
-        f"({name} - {name}.min()) / pandas.Timedelta('1h'), or to text for classes"
+        f"({name} - {name}.min()) / pandas.Timedelta('1h')"
+        + ", or to text for classes"
+        * (name == "y")
     )
 
 
@@ -220,6 +222,8 @@ def as_classes(y):
     ValueError
         If they are no classes.
     """
+    if not len(y):
+        raise ValueError("y holds no label")
     try:
         check_classification_targets(y)
     except ValueError as exc:
@@ -252,19 +256,20 @@ def as_targets(y):
 
 
 def mean_and_scale(target):
-    """Mean and standard deviation of a target; 1 for the scale of a constant one.
+    """Mean and standard deviation of a target.
 
+    A constant one has scale 0, so that it is predicted as it is, whatever a model says.
     Dividing by a power of two first loses nothing, and keeps the squares of very small
     numbers from vanishing.
     """
     unit = 2.0 ** math.frexp(np.abs(target).max() or 1.0)[1]
     target = target / unit
-    return target.mean() * unit, target.std() * unit or 1.0
+    return target.mean() * unit, target.std() * unit
 
 
 def standardised(target, mean, scale):
-    """Column of single precision for a network to learn."""
-    return ((target - mean) / scale).astype(np.float32)[:, None]
+    """Column of a target for a model to learn; zeros for a constant one."""
+    return ((target - mean) / (scale or 1.0))[:, None]
 
 
 def check_entries(n_entries, n_rows, name):

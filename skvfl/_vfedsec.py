@@ -970,7 +970,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         """
         target = self._encode_target(y)
         self._mean, self._scale = mean_and_scale(target)
-        standard = standardised(target, self._mean, self._scale)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         if weights is not None:
             weights = weights.astype(np.float32)
