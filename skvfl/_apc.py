@@ -605,7 +605,8 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             The table of which every party holds some columns, and some rows.
         y : array-like of shape (n_samples,)
-            The active party's labels; None, NaN or NA where there is none.
+            The active party's labels; None, NaN, NA or masked where there is
+            none.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows in the classifier; they stay with the active party.
         labelled : array-like of bool of shape (n_samples,), default=None
@@ -854,7 +855,8 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             The table of which every party holds some columns, and some rows.
         y : array-like of shape (n_samples,)
-            The active party's target; None, NaN or NA where there is none.
+            The active party's target; None, NaN, NA or masked where there is
+            none.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows in the regressor; they stay with the active party.
         labelled : array-like of bool of shape (n_samples,), default=None

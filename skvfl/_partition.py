@@ -617,12 +617,13 @@ def _resolve_transformer(transformer):
             return FunctionTransformer(
                 accept_sparse=True, feature_names_out="one-to-one"
             )
-        raise ValueError(
-            f"transformer={transformer!r} is neither 'auto' nor 'passthrough' nor a "
-            "transformer"
-        )
-    require_transformer("transformer", transformer)
-    return clone(transformer)
+    elif hasattr(transformer, "fit_transform"):
+        require_transformer("transformer", transformer)
+        return clone(transformer)
+    raise ValueError(
+        f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
+        "transformer"
+    )
 
 
 def require_transformer(name, value, methods=("fit_transform", "transform")):

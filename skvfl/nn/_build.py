@@ -78,19 +78,27 @@ class Build:
             words = [_draw(generator) for _ in range(3)]
             state = private_state(np.random.SeedSequence(words))
             with _global_stream(torch.default_generator.set_state, state):
-                # A copy, because a function may return one network again and again:
-                # parties would share it, and a refit would change the fitted one.
-                network = copy.deepcopy(self.network(n_inputs, self.n_outputs))
-                self._check(network, n_inputs)
+                network = self._make(n_inputs)
             network = Seeded(network, generator)
         else:
             sizes = [n_inputs, *self.network, self.n_outputs]
             network = perceptron(sizes, generator)
         return nn.Sequential(nn.ReLU(), network) if self.activate else network
 
-    def _check(self, network, n_inputs):
-        """Try a network of the user's own on rows of zeros, which tell nothing."""
+    def _make(self, n_inputs):
+        """A network of the user's own."""
         call = f"{self.name}(n_inputs={n_inputs}, n_outputs={self.n_outputs})"
+        try:
+            # A copy, because a function may return one network again and again:
+            # parties would share it, and a refit would change the fitted one.
+            network = copy.deepcopy(self.network(n_inputs, self.n_outputs))
+        except Exception as exc:
+            raise TrainingError(f"{call} failed with a {type(exc).__name__}") from exc
+        self._check(network, n_inputs, call)
+        return network
+
+    def _check(self, network, n_inputs, call):
+        """Try a network of the user's own on rows of zeros, which tell nothing."""
         if not isinstance(network, nn.Module):
             what = "the class " if isinstance(network, type) else "a "
             kind = network if isinstance(network, type) else type(network)
