@@ -13,7 +13,7 @@ from skvfl.exceptions import PartyError
 from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
 from skvfl.federation._party import Party, SealedParty
-from skvfl.federation._replies import ANYTHING, NOTHING, Reply
+from skvfl.federation._replies import ANYTHING, NOTHING, Reply, check_replies
 
 Measure = tuple[int, bool]
 
@@ -113,18 +113,19 @@ class Session(ABC):
         except BaseException:
             self._abort()
             raise
-        replies = {}
+        replies: dict[str, Any] = {}
         receiver = self.centre if reply_to is None else reply_to
         for name, (answered, sent, received) in exchanged.items():
             self.log.record(self.centre, name, operation, *sent)
             if received is None:
                 continue
             self.log.record(name, receiver, operation, *received)
-            fault = expected[name].fault(answered)
-            if fault is not None:
-                self._abort()
-                raise PartyError(name, f"{fault} (in reply to {operation!r})")
             replies[name] = answered
+        try:
+            check_replies(replies, expected, operation)
+        except PartyError:
+            self._abort()
+            raise
         return replies
 
     def ask(self, party: str, operation: str, **arguments: Any) -> Any:
