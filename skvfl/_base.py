@@ -7,7 +7,7 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import compute_sample_weight, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -104,6 +104,11 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _holders(self):
         """Parties that hold columns."""
         return [name for name, held in self.partition_.parties_.items() if held.size]
+
+    @property
+    def _n_outputs(self):
+        """Number of outputs of a network that predicts."""
+        return len(self.classes_) if is_classifier(self) else 1
 
     @property
     def _any_widths(self):

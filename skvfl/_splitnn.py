@@ -192,6 +192,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             received = session.call("represent", to=passive, reply=expected, **rows)
             check_rows(received, n_rows, self._widths)
             own = Rows(n_rows, OWN_WIDTH, exact=False)
+            if operation == "predict":
+                own = Rows(n_rows, self._n_outputs)
             return session.ask(active, operation, reply=own, received=received, **rows)
 
     def transform(self, X):

@@ -28,7 +28,6 @@ from skvfl.federation import CommunicationLog
 from skvfl.federation._replies import (
     NOTHING,
     NUMBER,
-    OWN_WIDTH,
     Fields,
     Rows,
     learnt,
@@ -337,9 +336,11 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 "represent", to=self._holders, reply=expected, **rows
             )
             check_rows(received, n_rows)
-            own = Rows(n_rows, OWN_WIDTH, exact=False)
-            if operation == "explain_received":
-                own = Fields(expected)
+            own = {
+                "embed": Rows(n_rows, self.n_d),
+                "predict": Rows(n_rows, self._n_outputs),
+                "explain_received": Fields(expected),
+            }[operation]
             return session.ask(self._active, operation, reply=own, received=received)
 
     def transform(self, X):

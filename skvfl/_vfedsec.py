@@ -30,6 +30,8 @@ from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import (
+    ANYTHING,
+    NOTHING,
     Fields,
     Maybe,
     Reply,
@@ -163,7 +165,7 @@ class _Protocol:
         session.begin_round()
         messages = session.call(
             "forward",
-            reply=Reply((stop - start) * self._agreement.width * 8 + 64),
+            reply=self._masked(Rows(stop - start, self._agreement.width)),
             each=self._broadcast(chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
@@ -179,6 +181,11 @@ class _Protocol:
             sent = {self._agreement.active: {"labels": labels, "weights": weights}}
             check_replies(sent, self._expected_labels(stop - start), "select")
         return total, labels, weights
+
+    def _masked(self, numbers):
+        """What is expected of a masked array, whose other parts are looked at later."""
+        rest = ["epoch", "round", "tensor", "tag"]
+        return Fields({"masked": numbers}, dict.fromkeys(rest, Reply(64)))
 
     def _selection(self, n_rows):
         """What is expected of a selected batch, whose parts are looked at later."""
@@ -218,6 +225,11 @@ class _Protocol:
         session.begin_round()
         replies = session.call(
             "backward",
+            reply={
+                name: NOTHING if len(cluster) == 1 else ANYTHING
+                for cluster in self._agreement.clusters.values()
+                for name in cluster
+            },
             each=server.tags(clients, GRADIENT, gradient, round_id),
             round_id=round_id,
             gradient=gradient,
@@ -227,7 +239,7 @@ class _Protocol:
             self._record("gradient", messages, round_id)
             shared = server.add_up_gradients(name, messages, round_id)
             session.begin_round()
-            session.call(
+            session.tell(
                 "update",
                 to=cluster,
                 each=server.tags(cluster, UPDATE, shared, round_id),

@@ -182,8 +182,9 @@ class Fields(Reply):
         super().__init__(sum([each.n_bytes for each in self.fields.values()]))
 
     def fault(self, reply: Any) -> str | None:
-        keys = reply.keys() if isinstance(reply, dict) else ()
-        if not self.required <= set(keys) <= self.fields.keys():
+        if not isinstance(reply, dict) or not (
+            self.required <= reply.keys() <= self.fields.keys()
+        ):
             return f"its reply does not have the entries {list(self.fields)}"
         for key, each in reply.items():
             fault = self.fields[key].fault(each)
