@@ -12,14 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.utils import check_consistent_length
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl._partition import require_transformer
 from skvfl._random import int_seed, one_way, seed_party, seed_sequence
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
@@ -30,6 +36,7 @@ from skvfl._sklearn import (
     _num_samples,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import (
     MissingPartyWarning,
     PartyError,
@@ -341,9 +348,10 @@ class _BaseFedOnce(_BaseSplitNN):
             name: np.zeros((n_rows, width), dtype=np.float32)
             for name, width in self._widths.items()
         }
-        return host.perform(
+        answers = host.perform(
             operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
         )
+        return check_answers(answers)
 
     def _make_parties(self, sequence, encoders, plan, n_outputs, loss):
         """Guests in their order, and the host."""
@@ -366,10 +374,10 @@ class _BaseFedOnce(_BaseSplitNN):
                 host = HostParty(
                     name,
                     prepare.get(name),
-                    Build(self.local, self.local_width),
+                    Build(self.local, self.local_width, name="local", trains=False),
                     optimize,
                     stream,
-                    Build(self.host, n_outputs),
+                    Build(self.host, n_outputs, name="host"),
                     loss,
                 )
             else:
@@ -402,6 +410,8 @@ class _BaseFedOnce(_BaseSplitNN):
                 f"guest names {unknown}, which are no guests, and lacks "
                 f"{lacking}: give a transformer for every party but the active one"
             )
+        for name in names:
+            require_transformer(f"guest of party {name!r}", given[name])
         encoders = {
             name: seed_party(clone(given[name]), child)
             for name, child in zip(names, sequence.spawn(len(names)), strict=True)
@@ -588,7 +598,7 @@ def _uncovered_guests(encoders):
             )
 
 
-class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
+class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     """One round of representations, then a network at the host (FedOnce).
 
     Every guest learns a representation of its columns without labels and sends it once;
@@ -886,7 +896,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         return self.classes_[codes]
 
 
-class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
+class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     """FedOnce for a numerical target; see :class:`FedOnceClassifier`.
 
     The host standardises its target and minimises the squared error; predictions are in
@@ -1070,8 +1080,8 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
             If the budget cannot be kept.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skvfl._projection import random_matrix
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.federation import TransformerParty, operation
 
 ALIASES = 2
@@ -97,8 +98,7 @@ class PseudoTarget:
     """
 
     def __init__(self, target, rng, protect):
-        self._mean = target.mean()
-        self._scale = target.std() or 1.0
+        self._mean, self._scale = mean_and_scale(target)
         self._matrix = random_matrix("orthogonal", 2, rng) if protect else None
 
     def protect(self, target, rng):
@@ -115,9 +115,9 @@ class PseudoTarget:
         -------
         mixed : ndarray of shape (n_samples, 2) or (n_samples, 1), dtype float64
         """
-        standard = (target - self._mean) / self._scale
+        standard = standardised(target, self._mean, self._scale)
         if self._matrix is None:
-            return standard[:, np.newaxis]
+            return standard
         pseudo = rng.standard_normal(len(target))
         return np.column_stack([standard, pseudo]) @ self._matrix
 

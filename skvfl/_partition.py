@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from numbers import Integral
 
@@ -14,7 +15,13 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from skvfl._columns import column_labels, column_names, describe, resolve
+from skvfl._columns import (
+    column_labels,
+    column_names,
+    describe,
+    refuse_masked,
+    resolve,
+)
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._sklearn import (
@@ -610,12 +617,27 @@ def _resolve_transformer(transformer):
             return FunctionTransformer(
                 accept_sparse=True, feature_names_out="one-to-one"
             )
-    elif hasattr(transformer, "fit_transform"):
-        return clone(transformer)
-    raise ValueError(
-        f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
-        "transformer"
-    )
+        raise ValueError(
+            f"transformer={transformer!r} is neither 'auto' nor 'passthrough' nor a "
+            "transformer"
+        )
+    require_transformer("transformer", transformer)
+    return clone(transformer)
+
+
+def require_transformer(name, value, methods=("fit_transform", "transform")):
+    """Refuse what cannot be cloned and fitted, such as a class."""
+    if isinstance(value, type):
+        raise ValueError(
+            f"{name} is the class {value.__name__}: give an instance, such as "
+            f"{value.__name__}()"
+        )
+    lacking = [method for method in methods if not hasattr(value, method)]
+    if lacking:
+        raise ValueError(
+            f"{name} is a {type(value).__name__} without {' and '.join(lacking)}: give "
+            "a transformer"
+        )
 
 
 def _take_columns(X, positions):
@@ -671,8 +693,8 @@ def _run(name, method, block):
 
 def _check_table(X):
     """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
-    if isinstance(X, np.ma.MaskedArray):
-        raise ValueError("X is a masked array; fill its masked cells with NaN first")
+    refuse_masked(X)
+    _refuse_several(X)
     if hasattr(X, "collect"):
         raise TypeError("X is a lazy frame; call its collect() first")
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")
@@ -697,6 +719,22 @@ def _check_table(X):
     return check_array(
         X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
     )
+
+
+def _refuse_several(X):
+    """Refuse a table for each party where one table of all is due."""
+    is_dict = isinstance(X, Mapping)
+    if is_dict or (
+        isinstance(X, list | tuple)
+        and any(hasattr(each, "columns") or getattr(each, "ndim", 1) > 1 for each in X)
+    ):
+        what = "entries" if is_dict else "tables"
+        raise TypeError(
+            f"X is a {type(X).__name__} of {len(X)} {what} where one table with the "
+            "columns of all parties is due: skvfl.alignment.align makes it of one "
+            "table for each party and returns it as .table; of columns by name, "
+            "pandas.DataFrame(X) makes it"
+        )
 
 
 def _check_names(parties):

@@ -15,9 +15,9 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skvfl._base import VFLEstimator
+from skvfl._base import VFLEstimator, check_answers, check_kind, read_truth
 from skvfl._label_protection import ClassOwner, TargetOwner
-from skvfl._partition import as_partition
+from skvfl._partition import _check_table, as_partition
 from skvfl._projection import GaussianProjection
 from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._server_model import (
@@ -309,7 +309,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 received = self._whitener.transform(received)
             answer = ask(self.estimator_, received)
             session.begin_round()
-            return session.ask(self._active, operation, reply_to=self._active, **answer)
+            decoded = session.ask(
+                self._active, operation, reply_to=self._active, **answer
+            )
+            return check_answers(decoded)
 
     def _score_classes(self, X, method, operation):
         def ask(model, received):
@@ -414,8 +417,15 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         -------
         score : float
         """
-        metric = accuracy_score if is_classifier(self) else r2_score
-        return metric(y, self.predict(X), sample_weight=sample_weight)
+        classifies = is_classifier(self)
+        y, weights = read_truth(
+            y, sample_weight, _num_samples(_check_table(X)), classifies=classifies
+        )
+        if classifies:
+            check_is_fitted(self)
+            check_kind(y, self.classes_)
+        metric = accuracy_score if classifies else r2_score
+        return metric(y, self.predict(X), sample_weight=weights)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the projected columns: ``party__projection0`` and so on.
