@@ -12,7 +12,12 @@ from sklearn.utils import compute_sample_weight, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._partition import VerticalPartitioner, as_partition, party_name
+from skvfl._partition import (
+    VerticalPartitioner,
+    as_partition,
+    canonical_order,
+    party_name,
+)
 from skvfl._sklearn import CallbackSupportMixin, StrOptions, _check_sample_weight
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
@@ -96,7 +101,13 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             self.feature_names_in_ = self.partition_.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self._active = party_name(self.partition_.parties_, self.active)
+        written = self.partition_.parties_
+        self._active = party_name(written, self.active)
+        # Everything after this goes through the parties in one order, so that sums,
+        # networks and batches do not depend on how a dict was written.
+        self.partition_.parties_ = {
+            name: written[name] for name in canonical_order(written)
+        }
         return X
 
     @property

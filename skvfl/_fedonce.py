@@ -20,7 +20,13 @@ from torch.nn import functional
 
 from skvfl._base import VFLEstimator
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
-from skvfl._random import int_seed, one_way, seed_party, seed_sequence
+from skvfl._random import (
+    int_seed,
+    one_way,
+    seed_party,
+    seed_sequence,
+    spawn_named,
+)
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
@@ -159,15 +165,16 @@ class _BaseFedOnce(_BaseSplitNN):
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
+        once, afterwards = (spawn_named(each, blocks) for each in to_noise.spawn(2))
 
         task = context.subcontext(task_name="one round")
         task.call_on_fit_task_begin(estimator=self)
         guests, received = self._gather(
             [
-                guest.holding(block=blocks[guest.name], sequence=one_way(to_guest))
-                for guest, to_guest in zip(
-                    guests, to_noise.spawn(len(guests)), strict=True
+                guest.holding(
+                    block=blocks[guest.name], sequence=one_way(once[guest.name])
                 )
+                for guest in guests
             ],
             "learn",
             log,
@@ -189,14 +196,15 @@ class _BaseFedOnce(_BaseSplitNN):
             block=blocks[host.name],
             labels=labels,
             weights=weights,
-            sequence=one_way(to_noise.spawn(1)[0]),
+            sequence=one_way(afterwards[host.name]),
         )
-        train_host = self._train_function(plan, to_host)
+        train_host = self._train_function(plan, one_way(to_host))
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
             guests = [
                 guest.holding(
-                    block=blocks[guest.name], sequence=one_way(to_noise.spawn(1)[0])
+                    block=blocks[guest.name],
+                    sequence=one_way(afterwards[guest.name]),
                 )
                 for guest in guests
             ]
@@ -349,7 +357,6 @@ class _BaseFedOnce(_BaseSplitNN):
         """Guests in their order, and the host."""
         to_prepare, to_models, to_keys = sequence.spawn(3)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
         optimizer = self.optimizer
         if self.weight_decay:
             optimizer = partial(
@@ -357,11 +364,11 @@ class _BaseFedOnce(_BaseSplitNN):
                 weight_decay=self.weight_decay,
             )
         optimize = Optimize(optimizer, self._lr)
+        names = self.partition_.parties_
+        models, keys = spawn_named(to_models, names), spawn_named(to_keys, names)
         guests = []
-        for name, to_model, to_key in zip(
-            names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
-        ):
-            stream = one_way(to_model)
+        for name in names:
+            stream = one_way(models[name])
             if name == self._active:
                 host = HostParty(
                     name,
@@ -379,7 +386,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         prepare[name],
                         encoders[name],
                         self.representation_noise,
-                        one_way(to_key).generate_state(8).tobytes(),
+                        one_way(keys[name]).generate_state(8).tobytes(),
                         optimize,
                         stream,
                         None if plan is None else plan.guests.get(name),
@@ -404,7 +411,7 @@ class _BaseFedOnce(_BaseSplitNN):
             )
         encoders = {
             name: seed_party(clone(given[name]), child)
-            for name, child in zip(names, sequence.spawn(len(names)), strict=True)
+            for name, child in spawn_named(sequence, names).items()
         }
         for name, encoder in encoders.items():
             has_network = isinstance(encoder, NoiseAsTargetsEncoder)
