@@ -31,7 +31,7 @@ from skvfl._base import (
 )
 from skvfl._columns import column_labels, column_names, refuse_masked
 from skvfl._partition import _check_table, _take_columns, require_transformer
-from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._sklearn import (
     HasMethods,
     Interval,
@@ -276,9 +276,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         to_prepare, to_local, *streams = sequence.spawn(6)
         to_joint, to_active, to_model, to_teacher = streams
         prepare = self.partition_._make_transformers(to_prepare)
-        children = dict(
-            zip(self._holders, to_local.spawn(len(self._holders)), strict=True)
-        )
+        children = spawn_named(to_local, self._holders)
         parties = []
         for name in asked:
             encoder = seed_party(self._local_encoder(name), children[name])

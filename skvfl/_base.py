@@ -14,6 +14,7 @@ from skvfl._partition import (
     VerticalPartitioner,
     _check_table,
     as_partition,
+    canonical_order,
     party_name,
 )
 from skvfl._sklearn import (
@@ -206,7 +207,13 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             self.feature_names_in_ = self.partition_.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self._active = party_name(self.partition_.parties_, self.active)
+        written = self.partition_.parties_
+        self._active = party_name(written, self.active)
+        # Everything after this goes through the parties in one order, so that sums,
+        # networks and batches do not depend on how a dict was written.
+        self.partition_.parties_ = {
+            name: written[name] for name in canonical_order(written)
+        }
         return X
 
     @property

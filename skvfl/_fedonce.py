@@ -26,7 +26,13 @@ from skvfl._base import (
 )
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
 from skvfl._partition import require_transformer
-from skvfl._random import int_seed, one_way, seed_party, seed_sequence
+from skvfl._random import (
+    int_seed,
+    one_way,
+    seed_party,
+    seed_sequence,
+    spawn_named,
+)
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
@@ -166,15 +172,16 @@ class _BaseFedOnce(_BaseSplitNN):
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
+        once, afterwards = (spawn_named(each, blocks) for each in to_noise.spawn(2))
 
         task = context.subcontext(task_name="one round")
         task.call_on_fit_task_begin(estimator=self)
         guests, received = self._gather(
             [
-                guest.holding(block=blocks[guest.name], sequence=one_way(to_guest))
-                for guest, to_guest in zip(
-                    guests, to_noise.spawn(len(guests)), strict=True
+                guest.holding(
+                    block=blocks[guest.name], sequence=one_way(once[guest.name])
                 )
+                for guest in guests
             ],
             "learn",
             log,
@@ -196,14 +203,15 @@ class _BaseFedOnce(_BaseSplitNN):
             block=blocks[host.name],
             labels=labels,
             weights=weights,
-            sequence=one_way(to_noise.spawn(1)[0]),
+            sequence=one_way(afterwards[host.name]),
         )
-        train_host = self._train_function(plan, to_host)
+        train_host = self._train_function(plan, one_way(to_host))
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
             guests = [
                 guest.holding(
-                    block=blocks[guest.name], sequence=one_way(to_noise.spawn(1)[0])
+                    block=blocks[guest.name],
+                    sequence=one_way(afterwards[guest.name]),
                 )
                 for guest in guests
             ]
@@ -357,7 +365,6 @@ class _BaseFedOnce(_BaseSplitNN):
         """Guests in their order, and the host."""
         to_prepare, to_models, to_keys = sequence.spawn(3)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
         optimizer = self.optimizer
         if self.weight_decay:
             optimizer = partial(
@@ -365,11 +372,11 @@ class _BaseFedOnce(_BaseSplitNN):
                 weight_decay=self.weight_decay,
             )
         optimize = Optimize(optimizer, self._lr)
+        names = self.partition_.parties_
+        models, keys = spawn_named(to_models, names), spawn_named(to_keys, names)
         guests = []
-        for name, to_model, to_key in zip(
-            names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
-        ):
-            stream = one_way(to_model)
+        for name in names:
+            stream = one_way(models[name])
             if name == self._active:
                 host = HostParty(
                     name,
@@ -387,7 +394,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         prepare[name],
                         encoders[name],
                         self.representation_noise,
-                        one_way(to_key).generate_state(8).tobytes(),
+                        one_way(keys[name]).generate_state(8).tobytes(),
                         optimize,
                         stream,
                         None if plan is None else plan.guests.get(name),
@@ -414,7 +421,7 @@ class _BaseFedOnce(_BaseSplitNN):
             require_transformer(f"guest of party {name!r}", given[name])
         encoders = {
             name: seed_party(clone(given[name]), child)
-            for name, child in zip(names, sequence.spawn(len(names)), strict=True)
+            for name, child in spawn_named(sequence, names).items()
         }
         for name, encoder in encoders.items():
             has_network = isinstance(encoder, NoiseAsTargetsEncoder)

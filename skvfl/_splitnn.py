@@ -22,7 +22,7 @@ from skvfl._base import (
     VFLRegressorMixin,
     check_answers,
 )
-from skvfl._random import int_seed, one_way, seed_sequence
+from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._targets import mean_and_scale, standardised
 from skvfl.federation import CommunicationLog
@@ -210,12 +210,12 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _make_parties(self, active, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
+        children = spawn_named(to_models, self.partition_.parties_)
         bottom = Build(self.bottom, self.cut_width, name="bottom")
         top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
         optimize = Optimize(self.optimizer, self.lr)
         parties = []
-        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+        for name, child in children.items():
             settings = (name, prepare.get(name), bottom, optimize, one_way(child))
             if name == active:
                 parties.append(

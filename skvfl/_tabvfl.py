@@ -23,7 +23,7 @@ from skvfl._base import (
     VFLRegressorMixin,
     check_answers,
 )
-from skvfl._random import int_seed, one_way, seed_sequence
+from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
 from skvfl._targets import mean_and_scale, standardised
@@ -259,7 +259,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _make_parties(self, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
+        children = spawn_named(to_models, self.partition_.parties_)
         ghost = {
             "virtual_batch_size": self.virtual_batch_size,
             "momentum": self.momentum,
@@ -278,7 +278,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         sparse = {"lambda_sparse": self.lambda_sparse}
         optimize = Optimize(self.optimizer, self.lr, self.max_grad_norm)
         parties = []
-        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+        for name, child in children.items():
             active = name == self._active
             if self.design == "joint":
                 bottom = partial(MixedColumns, mix=not active)

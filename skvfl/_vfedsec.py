@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
-from skvfl._random import one_way, seed_sequence
+from skvfl._random import one_way, seed_sequence, spawn_named
 from skvfl._sklearn import (
     Interval,
     Options,
@@ -471,11 +471,9 @@ class _BaseVFedSec(_BaseSplitNN):
         prepare = self.partition_._make_transformers(to_prepare)
         bottom = Build(self.bottom, self.cut_width, name="bottom")
         optimize = Optimize(self.optimizer, self.lr)
-        children = to_models.spawn(len(self.clusters_) + 1)
+        children = spawn_named(to_models, [*self.clusters_, SERVER])
         clients = {}
-        for (party, cluster), child in zip(
-            self.clusters_.items(), children[:-1], strict=True
-        ):
+        for party, cluster in self.clusters_.items():
             for name in cluster:
                 transformer = prepare.get(party)
                 settings = (
@@ -483,7 +481,7 @@ class _BaseVFedSec(_BaseSplitNN):
                     transformer if transformer is None else clone(transformer),
                     bottom,
                     optimize,
-                    one_way(child),
+                    one_way(children[party]),
                     agreement,
                     rings[name],
                 )
@@ -493,7 +491,7 @@ class _BaseVFedSec(_BaseSplitNN):
                     else SecureClient(*settings)
                 )
         top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
-        server = SecureServer(agreement, top, one_way(children[-1]), rings[SERVER])
+        server = SecureServer(agreement, top, one_way(children[SERVER]), rings[SERVER])
         return clients, server
 
     def _make_rings(self, agreement):
