@@ -34,6 +34,7 @@ from skvfl._targets import (
 )
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Rows, most_columns
 
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
@@ -220,6 +221,19 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _holders(self):
         """Parties that hold columns."""
         return [name for name, held in self.partition_.parties_.items() if held.size]
+
+    @property
+    def _any_widths(self):
+        """What is expected of parties that say how many columns they will send."""
+        held = self.partition_.parties_
+        return {n: Count(0, most_columns(len(held[n]))) for n in self._holders}
+
+    def _any_rows(self, n_rows):
+        """What is expected of parties that never said how many columns they send."""
+        return {
+            name: Rows(n_rows, count.high, exact=False)
+            for name, count in self._any_widths.items()
+        }
 
     def _encode_classes(self, y):
         """Classes as 0 … K - 1; sets ``classes_``."""
