@@ -23,6 +23,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
+from skvfl._columns import refuse_masked
 from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
@@ -33,6 +34,7 @@ from skvfl._sklearn import (
     validate_params,
 )
 from skvfl.nn._autoencoder import DISTANCES, Autoencoder, AutoencoderLoss
+from skvfl.nn._build import hidden_layers
 from skvfl.nn._split import infer, tensor
 from skvfl.nn._training import train
 
@@ -187,7 +189,8 @@ class AutoencoderTransformer(
         X = _dense(unquoted(validate_data, self, X, **settings))
         target = self._check_target(latent_target, has_target, len(X))
         to_weights, to_rows = seed_sequence(self.random_state).spawn(2)
-        sizes = [X.shape[1], *self.hidden_layer_sizes, self.n_components]
+        hidden = hidden_layers(self.hidden_layer_sizes, "hidden_layer_sizes")
+        sizes = [X.shape[1], *hidden, self.n_components]
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         context = self._init_callback_context(max_subtasks=self.max_epochs)
         context.call_on_fit_task_begin(estimator=self, X=X)
@@ -225,6 +228,7 @@ class AutoencoderTransformer(
             if has_target is not None:
                 raise ValueError("has_target is given without latent_target")
             return ()
+        refuse_masked(has_target, "has_target")
         target = unquoted(
             check_array,
             latent_target,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from skvfl._columns import refuse_masked
+
 
 def unquoted(check, *args, name="X", **settings):
     """What a check of scikit-learn's returns, or its error without any cell.
@@ -21,8 +23,11 @@ def unquoted(check, *args, name="X", **settings):
     Raises
     ------
     ValueError, TypeError, OverflowError
-        As the check raises them, with neither cause nor context.
+        As the check raises them, with neither cause nor context; also for a masked
+        array, whose mask the check would drop.
     """
+    for array in args:
+        refuse_masked(array, name)
     try:
         return check(*args, **settings)
     except (ValueError, TypeError, OverflowError) as exc:

@@ -204,6 +204,16 @@ class GaussianProjection(
         """Take the secrets from a party's own stream instead of ``random_state``."""
         self._sequence = sequence
 
+    def __sklearn_clone__(self):
+        """Clone that has the stream, as a clone has the seed.
+
+        Transformers made of transformers clone them when they are fitted.
+        """
+        clone = super().__sklearn_clone__()
+        if hasattr(self, "_sequence"):
+            clone._draw_from(self._sequence)
+        return clone
+
     @property
     def _n_features_out(self):
         return max(self.n_features_in_, 2)
