@@ -31,7 +31,7 @@ from skvfl._base import (
 )
 from skvfl._columns import column_labels, column_names, refuse_masked
 from skvfl._partition import _check_table, _take_columns, require_transformer
-from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._sklearn import (
     HasMethods,
     Interval,
@@ -42,6 +42,8 @@ from skvfl._sklearn import (
 )
 from skvfl._targets import check_total, read_column
 from skvfl.federation import CommunicationLog
+from skvfl.federation._party import shielded
+from skvfl.federation._replies import OWN_WIDTH, Rows, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._apc import ActiveParty, EncoderParty, missing_rows
 from skvfl.nn._autoencoder import DISTANCES
@@ -156,7 +158,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             task.call_on_fit_task_end(estimator=self)
             task = context.subcontext(task_name="distil and learn")
             task.call_on_fit_task_begin(estimator=self)
-            session.ask(active, "learn", received=received)
+            session.tell("learn", to=[active], received=received)
             task.call_on_fit_task_end(estimator=self)
         self._parties = session.parties
         if self.inference == "active":
@@ -167,8 +169,12 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _gather(self, session, operation, n_rows):
         """The one exchange: every party's representation of the same rows."""
         session.begin_round()
-        received = session.call(operation)
+        first = operation == "encode"
+        expected = self._any_rows(n_rows) if first else rows_of(self._widths, n_rows)
+        received = session.call(operation, reply=expected)
         check_rows(received, n_rows)
+        if first:
+            self._widths = {name: sent.shape[1] for name, sent in received.items()}
         return received
 
     def _read_labels(self, y, labelled):
@@ -276,9 +282,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         to_prepare, to_local, *streams = sequence.spawn(6)
         to_joint, to_active, to_model, to_teacher = streams
         prepare = self.partition_._make_transformers(to_prepare)
-        children = dict(
-            zip(self._holders, to_local.spawn(len(self._holders)), strict=True)
-        )
+        children = spawn_named(to_local, self._holders)
         parties = []
         for name in asked:
             encoder = seed_party(self._local_encoder(name), children[name])
@@ -336,17 +340,19 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _answer(self, X, method):
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            rows, estimator = self._active_block(X), self.active_estimator_
+            block, estimator = self._active_block(X), self.active_estimator_
         else:
-            rows, estimator = self._join(X), self._parties[self._active].estimator
-        return check_answers(getattr(estimator, method)(rows))
+            block, estimator = self._join(X), self._parties[self._active].estimator
+        ask = getattr(estimator, method)
+        return check_answers(shielded(self._active, method, ask, block))
 
     def _join(self, X):
         """Joint representation, for which every party is asked."""
         active = self._active
         with self._connect_fitted(X, active) as session:
             received = self._gather(session, "represent", _num_samples(X))
-            return session.ask(active, "join", received=received)
+            own = Rows(_num_samples(X), OWN_WIDTH, exact=False)
+            return session.ask(active, "join", reply=own, received=received)
 
     def _active_block(self, X):
         """The active party's columns; no other is looked at."""
@@ -385,7 +391,9 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            return self.active_estimator_[:2].transform(self._active_block(X))
+            represent = self.active_estimator_[:2].transform
+            block = self._active_block(X)
+            return shielded(self._active, "transform", represent, block)
         return self._join(X)
 
     @property

@@ -6,7 +6,12 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    is_classifier,
+)
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -14,6 +19,7 @@ from skvfl._partition import (
     VerticalPartitioner,
     _check_table,
     as_partition,
+    canonical_order,
     party_name,
 )
 from skvfl._sklearn import (
@@ -33,6 +39,7 @@ from skvfl._targets import (
 )
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Rows, most_columns
 
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
@@ -206,13 +213,37 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             self.feature_names_in_ = self.partition_.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self._active = party_name(self.partition_.parties_, self.active)
+        written = self.partition_.parties_
+        self._active = party_name(written, self.active)
+        # Everything after this goes through the parties in one order, so that sums,
+        # networks and batches do not depend on how a dict was written.
+        self.partition_.parties_ = {
+            name: written[name] for name in canonical_order(written)
+        }
         return X
 
     @property
     def _holders(self):
         """Parties that hold columns."""
         return [name for name, held in self.partition_.parties_.items() if held.size]
+
+    @property
+    def _n_outputs(self):
+        """Number of outputs of a network that predicts."""
+        return len(self.classes_) if is_classifier(self) else 1
+
+    @property
+    def _any_widths(self):
+        """What is expected of parties that say how many columns they will send."""
+        held = self.partition_.parties_
+        return {n: Count(0, most_columns(len(held[n]))) for n in self._holders}
+
+    def _any_rows(self, n_rows):
+        """What is expected of parties that never said how many columns they send."""
+        return {
+            name: Rows(n_rows, count.high, exact=False)
+            for name, count in self._any_widths.items()
+        }
 
     def _encode_classes(self, y):
         """Classes as 0 … K - 1; sets ``classes_``."""

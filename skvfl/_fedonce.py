@@ -26,7 +26,13 @@ from skvfl._base import (
 )
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
 from skvfl._partition import require_transformer
-from skvfl._random import int_seed, one_way, seed_party, seed_sequence
+from skvfl._random import (
+    int_seed,
+    one_way,
+    seed_party,
+    seed_sequence,
+    spawn_named,
+)
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
@@ -46,6 +52,7 @@ from skvfl.exceptions import (
 )
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Fields, Reply, check_replies, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
@@ -166,18 +173,20 @@ class _BaseFedOnce(_BaseSplitNN):
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
+        once, afterwards = (spawn_named(each, blocks) for each in to_noise.spawn(2))
 
         task = context.subcontext(task_name="one round")
         task.call_on_fit_task_begin(estimator=self)
         guests, received = self._gather(
             [
-                guest.holding(block=blocks[guest.name], sequence=one_way(to_guest))
-                for guest, to_guest in zip(
-                    guests, to_noise.spawn(len(guests)), strict=True
+                guest.holding(
+                    block=blocks[guest.name], sequence=one_way(once[guest.name])
                 )
+                for guest in guests
             ],
             "learn",
             log,
+            self._any_rows(len(labels)),
         )
         matrices = check_rows(received, len(labels))
         if not received and host.name not in self._holders:
@@ -196,14 +205,15 @@ class _BaseFedOnce(_BaseSplitNN):
             block=blocks[host.name],
             labels=labels,
             weights=weights,
-            sequence=one_way(to_noise.spawn(1)[0]),
+            sequence=one_way(afterwards[host.name]),
         )
-        train_host = self._train_function(plan, to_host)
+        train_host = self._train_function(plan, one_way(to_host))
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
             guests = [
                 guest.holding(
-                    block=blocks[guest.name], sequence=one_way(to_noise.spawn(1)[0])
+                    block=blocks[guest.name],
+                    sequence=one_way(afterwards[guest.name]),
                 )
                 for guest in guests
             ]
@@ -216,18 +226,19 @@ class _BaseFedOnce(_BaseSplitNN):
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
 
-    def _gather(self, guests, operation, log):
+    def _gather(self, guests, operation, log, expected):
         """One round: ask every guest by itself; those that answered, and their answers.
 
         Every guest has a session of its own, so that one that does not answer ends
-        nobody else's work.
+        nobody else's work. An answer that is not as expected ends everybody's.
         """
 
         def ask(guest):
             messages = CommunicationLog()
             try:
                 with self._connect([guest], messages, self._active) as session:
-                    answer = session.ask(guest.name, operation)
+                    size = Reply(expected[guest.name].n_bytes)
+                    answer = session.ask(guest.name, operation, reply=size)
             except (PartyTypeError, PartyValueError):
                 raise
             except PartyError as error:
@@ -255,10 +266,9 @@ class _BaseFedOnce(_BaseSplitNN):
             for _, *message in messages.messages:
                 log.record(*message)
         answered = [reply for reply in replies if reply[3] is None]
-        return (
-            [guest for guest, *_ in answered],
-            {guest.name: answer for guest, answer, *_ in answered},
-        )
+        answers = {guest.name: answer for guest, answer, *_ in answered}
+        check_replies(answers, expected, operation)
+        return [guest for guest, *_ in answered], answers
 
     def _train_host(self, host, received, train_host, context):
         """The host learns alone from what it has."""
@@ -286,7 +296,7 @@ class _BaseFedOnce(_BaseSplitNN):
         session.begin_round()
         order = {"seed": int_seed(to_table)}
         if plan is None:
-            session.call("join", **order)
+            session.tell("join", **order)
         else:
             order |= {
                 "shared": one_way(to_epochs).generate_state(4).tolist(),
@@ -294,9 +304,9 @@ class _BaseFedOnce(_BaseSplitNN):
                 "max_grad_norm": self.max_grad_norm,
                 "lr": self._lr,
             }
-            session.call("join_privately", to=self.answered_, **order)
+            session.tell("join_privately", to=self.answered_, **order)
             widths = list(self._widths.values())
-            session.ask(self._active, "join_privately", widths=widths, **order)
+            session.tell("join_privately", to=[self._active], widths=widths, **order)
         for to_epoch in to_epochs.spawn(self.n_split_epochs):
             task = context.subcontext(task_name="split epoch")
             task.call_on_fit_task_begin(estimator=self)
@@ -304,15 +314,15 @@ class _BaseFedOnce(_BaseSplitNN):
                 self._split_epoch(session, int_seed(to_epoch), n_rows)
             else:
                 for _ in range(plan.per_epoch):
-                    self._private_step(session)
-            session.call("finish")
+                    self._private_step(session, n_rows)
+            session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
             if task.call_on_fit_task_end(estimator=self):
                 break
 
     def _split_epoch(self, session, seed, n_rows):
         """One pass of split learning, as SplitNN does it."""
-        session.call("begin_epoch", seed=seed, n_train=n_rows)
+        session.tell("begin_epoch", seed=seed, n_train=n_rows)
         batches = batch_bounds(n_rows, self.batch_size)
         learnt = [
             self._step(session, self._active, self.answered_, self._widths, *bounds)
@@ -321,16 +331,19 @@ class _BaseFedOnce(_BaseSplitNN):
         self.loss_curve_.append(epoch_loss(learnt))
         check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
 
-    def _private_step(self, session):
+    def _private_step(self, session, n_rows):
         """Everybody draws the same rows, and adds noise to its own gradients."""
-        n_drawn = session.ask(self._active, "draw")
+        n_drawn = session.ask(self._active, "draw", reply=Count(0, n_rows))
         session.begin_round()
-        received = session.call("forward_rows", to=self.answered_)
+        expected = rows_of(self._widths, n_drawn)
+        received = session.call("forward_rows", to=self.answered_, reply=expected)
         check_rows(received, n_drawn, self._widths)
-        gradients = session.ask(self._active, "learn_rows", received=received)
+        gradients = session.ask(
+            self._active, "learn_rows", reply=Fields(expected), received=received
+        )
         session.begin_round()
         each = {name: {"gradient": sent} for name, sent in gradients.items()}
-        session.call("backward_rows", to=self.answered_, each=each)
+        session.tell("backward_rows", to=self.answered_, each=each)
 
     def _serve(self, X, operation):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
@@ -342,7 +355,10 @@ class _BaseFedOnce(_BaseSplitNN):
             for name, party in self._parties.items()
         }
         host = holding.pop(self._active)
-        _, received = self._gather(list(holding.values()), "encode", current_log())
+        expected = rows_of(self._widths, n_rows)
+        _, received = self._gather(
+            list(holding.values()), "encode", current_log(), expected
+        )
         check_rows(received, n_rows, self._widths)
         zeros = {
             name: np.zeros((n_rows, width), dtype=np.float32)
@@ -357,7 +373,6 @@ class _BaseFedOnce(_BaseSplitNN):
         """Guests in their order, and the host."""
         to_prepare, to_models, to_keys = sequence.spawn(3)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
         optimizer = self.optimizer
         if self.weight_decay:
             optimizer = partial(
@@ -365,11 +380,11 @@ class _BaseFedOnce(_BaseSplitNN):
                 weight_decay=self.weight_decay,
             )
         optimize = Optimize(optimizer, self._lr)
+        names = self.partition_.parties_
+        models, keys = spawn_named(to_models, names), spawn_named(to_keys, names)
         guests = []
-        for name, to_model, to_key in zip(
-            names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
-        ):
-            stream = one_way(to_model)
+        for name in names:
+            stream = one_way(models[name])
             if name == self._active:
                 host = HostParty(
                     name,
@@ -387,7 +402,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         prepare[name],
                         encoders[name],
                         self.representation_noise,
-                        one_way(to_key).generate_state(8).tobytes(),
+                        one_way(keys[name]).generate_state(8).tobytes(),
                         optimize,
                         stream,
                         None if plan is None else plan.guests.get(name),
@@ -414,7 +429,7 @@ class _BaseFedOnce(_BaseSplitNN):
             require_transformer(f"guest of party {name!r}", given[name])
         encoders = {
             name: seed_party(clone(given[name]), child)
-            for name, child in zip(names, sequence.spawn(len(names)), strict=True)
+            for name, child in spawn_named(sequence, names).items()
         }
         for name, encoder in encoders.items():
             has_network = isinstance(encoder, NoiseAsTargetsEncoder)
