@@ -722,6 +722,8 @@ def _check_table(X):
     _refuse_several(X)
     if hasattr(X, "collect"):
         raise TypeError("X is a lazy frame; call its collect() first")
+    if type(X).__module__.startswith("pyarrow"):
+        X = X.to_pandas()  # whose columns have names and can be picked
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")
     if is_frame:
         n_rows, n_columns = X.shape

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -192,6 +194,15 @@ def test_several_tables(estimator):
     aligned = align({n: table.reset_index() for n, table in tables.items()}, on="index")
     with pytest.raises(TypeError, match=r"\.table"):
         fit(estimator, aligned)
+
+
+@each_estimator
+def test_tables_of_arrow(estimator):
+    expected = fit(estimator)
+    table = pa.Table.from_pandas(X)
+    fitted = fit(estimator, table)
+    for given in (table, table.select(COLUMNS[::-1])):
+        assert_array_equal(fitted.predict(given), expected.predict(X))
 
 
 @pytest.mark.parametrize("table", [[X, X], {"a": X}], ids=["list", "dict"])
