@@ -359,7 +359,7 @@ def test_clients_that_prepare_differently_are_refused(cancer):
     ("bottom", "message"),
     [
         (lambda n, m: nn.Sequential(nn.Linear(n, m), nn.BatchNorm1d(m)), "LayerNorm"),
-        (lambda n, m: nn.Linear(n, m + 1), r"\(33,\) for a row, where .* 32 units"),
+        (lambda n, m: nn.Linear(n, m + 1), r"\(3, 33\) for 3 rows, where \(3, 32\)"),
     ],
 )
 def test_unfit_local_modules_are_refused(cancer, bottom, message):
