@@ -1013,9 +1013,7 @@ class Trap:
         self.note = note
 
     def __reduce__(self):
-        return exec, (
-            f"import os; open({self.note!r}, 'a').write(f'{{os.getpid()}} ')",
-        )
+        return os.system, (f"echo $PPID >> {self.note}",)
 
 
 class Trapper(Clerk):
