@@ -177,7 +177,6 @@ def test_processes_give_the_same_bits(cancer):
         for way in ("local", "process")
     )
     assert local.communication_.messages == apart.communication_.messages
-    apart.set_params(transport="local")
     assert_array_equal(local.predict_proba(X), apart.predict_proba(X))
 
 

@@ -199,16 +199,13 @@ class _ProcessSession(Session):
             raise
 
     def _exchange(
-        self,
-        requests: Mapping[str, Any],
-        expected: Mapping[str, Reply],
-        skip_late: bool,
+        self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         if skip_late:
             requests = {n: each for n, each in requests.items() if not self._owed[n]}
         for name, request in requests.items():
             self._wait_for(name)
-            self._ask(name, request, expected[name])
+            self._ask(name, request, self._expected[name])
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         start = time.monotonic()
         for name, request in requests.items():

@@ -47,6 +47,8 @@ class Session(ABC):
         self.log = log
         self.centre = centre
         self.parties: dict[str, Party] = {}
+        # Of the call that is under way.
+        self._expected: Mapping[str, Reply] = {}
 
     def begin_round(self) -> None:
         """Start the next communication round."""
@@ -108,8 +110,9 @@ class Session(ABC):
             if name in requests:
                 requests[name] = [operation, {**arguments, **own}]
         expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
+        self._expected = expected
         try:
-            exchanged = self._exchange(requests, expected, skip_late)
+            exchanged = self._exchange(requests, skip_late)
         except BaseException:
             self._abort()
             raise
@@ -142,10 +145,7 @@ class Session(ABC):
 
     @abstractmethod
     def _exchange(
-        self,
-        requests: Mapping[str, Any],
-        expected: Mapping[str, Reply],
-        skip_late: bool,
+        self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         """Reply of each party, and what the request and the reply measure.
 
@@ -250,10 +250,7 @@ class _LocalSession(Session):
         self._present = {party.name: party for party in parties}
 
     def _exchange(
-        self,
-        requests: Mapping[str, Any],
-        expected: Mapping[str, Reply],
-        skip_late: bool,
+        self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         last, sent = None, (0, True)

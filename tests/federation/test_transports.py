@@ -1,4 +1,5 @@
 import contextlib
+import copy
 import gc
 import inspect
 import math
@@ -1000,3 +1001,98 @@ def test_nobody_but_the_party_reads_its_block(
         table[...] = X
         assert np.array_equal(getattr(vfl, method)(table), answer)
         assert np.isnan(table).all()
+
+
+# What comes home stays closed
+
+
+class Trap:
+    """Runs code wherever it is unpickled."""
+
+    def __init__(self, note):
+        self.note = note
+
+    def __reduce__(self):
+        return os.system, (f"echo $PPID >> {self.note}",)
+
+
+class Trapper(Clerk):
+    """A party whose state runs code where it is opened."""
+
+    @operation
+    def set_trap(self, note):
+        self.trap = Trap(note)
+
+    @operation
+    def sprung(self):
+        return os.getpid()
+
+
+def test_what_a_party_sends_home_is_opened_by_nobody_else(tape, tmp_path):
+    note = tmp_path / "pids"
+    bank = Trapper("bank").holding(block=np.ones((2, 2)))
+    with ProcessTransport().connect([bank], CommunicationLog()) as session:
+        session.ask("bank", "set_trap", note=str(note))
+    home = session.parties["bank"]
+    assert type(home) is SealedParty
+    copied = copy.deepcopy(pickle.loads(pickle.dumps(home)))
+    assert copied.name == "bank"
+    refused = pytest.raises(PartyValueError, match=r"'bank': .* keep transport")
+    with refused:
+        copied.perform("sprung", {})
+    with refused:
+        LocalTransport().connect([copied], CommunicationLog())
+    assert not note.exists()
+    # A process of the party's own opens it, with what it is given to hold.
+    again = copied.holding(block=np.full((2, 2), 3.0))
+    with ProcessTransport().connect([again], CommunicationLog()) as session:
+        pid = session.ask("bank", "sprung")
+        assert session.ask("bank", "mean").tolist() == [3, 3]
+    assert note.read_text().split() == [str(pid)]
+    # The trap works: whoever opens it runs its code.
+    home.open()
+    assert note.read_text().split() == [str(pid), str(os.getpid())]
+
+
+def test_whoever_runs_the_protocol_opens_its_own_party(tape):
+    parties = [Clerk(name).holding(block=np.ones((2, 2))) for name in ("bank", "shop")]
+    with ProcessTransport().connect(parties, CommunicationLog(), "bank") as session:
+        session.call("mean")
+    kinds = {name: type(party) for name, party in session.parties.items()}
+    assert kinds == {"bank": Clerk, "shop": SealedParty}
+    assert session.parties["bank"].learnt.tolist() == [1, 1]
+
+
+def test_an_estimator_from_processes_stays_with_them(classifiers, data):
+    X, _ = data
+    fitted = pickle.loads(pickle.dumps(classifiers["process"]["vfl"]))
+    with pytest.raises(PartyValueError, match='keep transport="process"'):
+        copy.deepcopy(fitted).set_params(transport="local").predict(X)
+
+
+class Surplus(Clerk):
+    """A party that sends more than it is asked for."""
+
+    @operation
+    def repeat_replies(self):
+        frame = inspect.currentframe()
+        while "channel" not in frame.f_locals:
+            frame = frame.f_back
+        channel = frame.f_locals["channel"]
+        send = type(channel).send_bytes
+
+        def send_twice(connection, *args):
+            send(connection, *args)
+            send(connection, *args)
+
+        type(channel).send_bytes = send_twice
+
+
+@pytest.mark.parametrize("asked_again", [True, False])
+def test_replies_that_come_twice_are_an_error(tape, asked_again):
+    party = Surplus("bank").holding(block=np.ones((2, 2)))
+    complaint = "not to 'mean'" if asked_again else "it sent more than it was asked for"
+    session = ProcessTransport().connect([party], CommunicationLog())
+    operations = ["repeat_replies", "mean"] if asked_again else ["repeat_replies"]
+    with pytest.raises(PartyError, match=f"party 'bank': .*{complaint}"):
+        run(session, *operations)
