@@ -31,6 +31,7 @@ from skvfl._columns import column_labels, column_names
 from skvfl._partition import _check_table, _take_columns
 from skvfl._preprocessing import _missing
 from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     HasMethods,
     Interval,
@@ -39,9 +40,11 @@ from skvfl._sklearn import (
     _num_samples,
     _safe_indexing,
 )
+from skvfl.exceptions import ShareableError, party_error
 from skvfl.federation import CommunicationLog
+from skvfl.federation._party import run
 from skvfl.federation._transport import check_rows
-from skvfl.nn._apc import ActiveParty, EncoderParty, missing_rows
+from skvfl.nn._apc import ActiveParty, EncoderParty
 from skvfl.nn._autoencoder import DISTANCES
 
 _ENCODER = [HasMethods(["fit", "transform"]), None]
@@ -240,7 +243,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _rows_held(self, blocks, labelled, aligned):
         """Which rows each party holds."""
         n_rows, active = len(labelled), self._active
-        held = {name: ~missing_rows(blocks[name]) for name in self._holders}
+        held = {name: ~rows_without_values(blocks[name]) for name in self._holders}
         for name, mask in self._read_aligned(aligned).items():
             held[name] = _as_mask(mask, n_rows, f"aligned, party {name!r},")
         held[active] = held[active] | labelled
@@ -339,10 +342,24 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _answer(self, X, method):
         check_is_fitted(self)
-        if hasattr(self, "active_estimator_"):
-            return getattr(self.active_estimator_, method)(self._active_block(X))
         estimator = self._parties[self._active].estimator
-        return getattr(estimator, method)(self._join(X))
+        if not hasattr(self, "active_estimator_"):
+            return getattr(estimator, method)(self._join(X))
+        return getattr(estimator[-1], method)(self._alone(X, estimator[:-1]))
+
+    def _alone(self, X, steps):
+        """What these steps of the active party's own estimator make of its columns."""
+        party = self._parties[self._active]
+        block = self._active_block(X)
+        self._check_rows_held(party.name, block)
+        try:
+            return run(steps.transform, block)
+        except ShareableError as exc:
+            raise party_error(party.name, party._tell(exc, "transform"), exc) from exc
+
+    def _unexplained(self, name, empty):
+        """For joint predictions parties refuse such rows themselves."""
+        return empty & (self.inference == "active")
 
     def _join(self, X):
         """Joint representation, for which every party is asked."""
@@ -388,7 +405,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            return self.active_estimator_[:2].transform(self._active_block(X))
+            return self._alone(X, self.active_estimator_[:2])
         return self._join(X)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager
 from numbers import Integral
 
@@ -13,10 +14,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._partition import VerticalPartitioner, as_partition, party_name
+from skvfl._rows import rows_without_values
 from skvfl._sklearn import CallbackSupportMixin, StrOptions, _check_sample_weight
+from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 
+MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -99,6 +103,57 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         self._active = party_name(self.partition_.parties_, self.active)
         return X
 
+    def _split(self, X, *, fitting=False):
+        """Every party's block of a table; who holds no value of some rows is named."""
+        blocks = self.partition_.split(X)
+        for name, block in blocks.items():
+            self._check_rows_held(name, block, fitting=fitting)
+        return blocks
+
+    def _check_rows_held(self, name, block, *, fitting=False):
+        """Refuse rows of which a party holds no value in ``fit``; later, count them.
+
+        In a party of one column such a row is a missing cell like any other.
+        """
+        if block.shape[1] < 2:
+            return
+        empty = self._unexplained(name, rows_without_values(block))
+        if not empty.any():
+            return
+        what = f"it holds no value of {empty.sum()} of {len(empty)} rows"
+        if not fitting:
+            warnings.warn(
+                f"party {name!r}: {what}; imputed values stand for its part of them, "
+                "as if it held them",
+                MissingRowsWarning,
+                stacklevel=6,
+            )
+        elif self.missing_rows == "raise":
+            raise PartyValueError(
+                name,
+                f"{what}: fit on the rows that all parties hold, which "
+                'skvfl.alignment.align(..., keep="intersection") gives; or take '
+                "APC-VFL (APCVFLClassifier, APCVFLRegressor), which learns from the "
+                'others, too; or set missing_rows="impute" to impute them like other '
+                "missing values",
+            )
+
+    def _unexplained(self, name, empty):
+        """Of a party's rows without a value, those that the method does not expect.
+
+        Parameters
+        ----------
+        name : str
+            Name of the party.
+        empty : ndarray of bool
+            Rows of which it holds no value.
+
+        Returns
+        -------
+        unexplained : ndarray of bool
+        """
+        return empty
+
     @property
     def _holders(self):
         """Parties that hold columns."""
@@ -152,7 +207,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _connect_fitted(self, X, centre="server"):
         """Open a session in which the fitted parties hold their columns of ``X``."""
         check_is_fitted(self)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X)
         return self._connect(
             [
                 party.holding(block=blocks[name])

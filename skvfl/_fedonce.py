@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import MISSING_ROWS, VFLEstimator
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
 from skvfl._random import int_seed, one_way, seed_party, seed_sequence
 from skvfl._random_features import RandomFeaturesEncoder
@@ -61,6 +61,7 @@ class _BaseFedOnce(_BaseSplitNN):
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         **{
             name: _BaseSplitNN._parameter_constraints[name]
             for name in (
@@ -108,6 +109,7 @@ class _BaseFedOnce(_BaseSplitNN):
         n_iter_no_change=10,
         n_split_epochs=0,
         missing_party="raise",
+        missing_rows="raise",
         representation_noise=0.0,
         epsilon=None,
         delta=1e-5,
@@ -134,6 +136,7 @@ class _BaseFedOnce(_BaseSplitNN):
         self.n_iter_no_change = n_iter_no_change
         self.n_split_epochs = n_split_epochs
         self.missing_party = missing_party
+        self.missing_rows = missing_rows
         self.representation_noise = representation_noise
         self.epsilon = epsilon
         self.delta = delta
@@ -153,7 +156,7 @@ class _BaseFedOnce(_BaseSplitNN):
         encoders = self._make_encoders(to_guests)
         plan = self._plan(encoders, len(labels))
         guests, host = self._make_parties(to_parties, encoders, plan, n_outputs, loss)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         context = self._init_callback_context(
             max_subtasks=1 + self.max_epochs + self.n_split_epochs
         )
@@ -329,7 +332,7 @@ class _BaseFedOnce(_BaseSplitNN):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
         check_is_fitted(self)
         n_rows = _num_samples(X)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X)
         holding = {
             name: party.holding(block=blocks[name])
             for name, party in self._parties.items()
@@ -344,6 +347,10 @@ class _BaseFedOnce(_BaseSplitNN):
         return host.perform(
             operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
         )
+
+    def _unexplained(self, name, empty):
+        """A guest without any value does not answer: ``missing_party`` speaks of it."""
+        return empty & (name == self._active or not empty.all())
 
     def _make_parties(self, sequence, encoders, plan, n_outputs, loss):
         """Guests in their order, and the host."""
@@ -652,6 +659,11 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         :class:`~skvfl.exceptions.PartyError`, or a
         :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
         of its representation. A guest that refuses its input is an error in any case.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
@@ -777,6 +789,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         n_iter_no_change=10,
         n_split_epochs=0,
         missing_party="raise",
+        missing_rows="raise",
         representation_noise=0.0,
         epsilon=None,
         delta=1e-5,
@@ -805,6 +818,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
             n_iter_no_change=n_iter_no_change,
             n_split_epochs=n_split_epochs,
             missing_party=missing_party,
+            missing_rows=missing_rows,
             representation_noise=representation_noise,
             epsilon=epsilon,
             delta=delta,
@@ -948,6 +962,11 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
         :class:`~skvfl.exceptions.PartyError`, or a
         :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
         of its representation. A guest that refuses its input is an error in any case.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from skvfl._columns import column_labels, column_names, describe, resolve
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._rows import apply
 from skvfl._sklearn import (
     CallbackSupportMixin,
     HasMethods,
@@ -30,7 +31,12 @@ from skvfl._sklearn import (
     _VisualBlock,
 )
 from skvfl._splitters import RoundRobin
-from skvfl.exceptions import InvalidColumnError, PartyValueError, party_error
+from skvfl.exceptions import (
+    InvalidColumnError,
+    PartyValueError,
+    RowsChangedError,
+    party_error,
+)
 
 CHUNK_ROWS = 512
 RESERVED_NAMES = ("drop", "raise", "server")
@@ -650,20 +656,14 @@ def _transform_party(name, transformer, block):
 
 def _run(name, method, block):
     try:
-        output = method(block)
+        output = apply(method, block)
     except InvalidColumnError as exc:
         raise party_error(name, f"among its own columns, {exc}", exc) from exc
+    except RowsChangedError as exc:
+        raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
         exc.add_note(f"in the transformer of party {name!r}")
         raise
-    if getattr(output, "ndim", len(getattr(output, "shape", ()))) != 2:
-        raise PartyValueError(name, "its transformer's output is not a table")
-    if output.shape[0] != block.shape[0]:
-        raise PartyValueError(
-            name,
-            f"its transformer gave {output.shape[0]} rows for {block.shape[0]}; rows "
-            "must stay aligned over the parties",
-        )
     if hasattr(output, "iloc") and hasattr(block, "iloc"):
         output = output.set_axis(block.index)
     return output

@@ -18,7 +18,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import MISSING_ROWS, VFLEstimator
 from skvfl._random import int_seed, one_way, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog
@@ -39,6 +39,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         "bottom": ["array-like", callable],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
@@ -57,6 +58,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         bottom=(64,),
         top=(64,),
         cut_width=32,
@@ -73,6 +75,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     ):
         self.parties = parties
         self.active = active
+        self.missing_rows = missing_rows
         self.bottom = bottom
         self.top = top
         self.cut_width = cut_width
@@ -92,7 +95,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         X = self._fit_partition(X, y, to_split)
         active = self._active
         check_consistent_length(X, labels)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         parties = [
             party.holding(
                 block=blocks.pop(party.name),
@@ -245,6 +248,11 @@ class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and the top model.
         It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     bottom : array-like of int or callable, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
         ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
@@ -343,6 +351,7 @@ class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         bottom=(64,),
         top=(64,),
         cut_width=32,
@@ -361,6 +370,7 @@ class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
         super().__init__(
             parties=parties,
             active=active,
+            missing_rows=missing_rows,
             bottom=bottom,
             top=top,
             cut_width=cut_width,
@@ -453,6 +463,11 @@ class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and the top model.
         It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     bottom : array-like of int or callable, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
         ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.

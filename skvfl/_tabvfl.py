@@ -19,7 +19,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import MISSING_ROWS, VFLEstimator
 from skvfl._random import int_seed, one_way, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
@@ -99,6 +99,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         "design": [StrOptions({"joint", "local_encoder", "local"})],
         "n_d": [Interval(Integral, 1, None, closed="left")],
         "n_a": [Interval(Integral, 1, None, closed="left")],
@@ -130,6 +131,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         design="joint",
         n_d=8,
         n_a=8,
@@ -159,6 +161,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     ):
         self.parties = parties
         self.active = active
+        self.missing_rows = missing_rows
         self.design = design
         self.n_d = n_d
         self.n_a = n_a
@@ -191,7 +194,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         X = self._fit_partition(X, y, to_split)
         check_consistent_length(X, labels)
         self._check_sizes(len(labels))
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         parties = [
             party.holding(
                 block=blocks.pop(party.name),
@@ -663,6 +666,11 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
     active : str or int, default=0
         Name or position of the active party, the paper's host, which holds the labels
         and most of the network. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     design : {"joint", "local_encoder", "local"}, default="joint"
         What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
         encoder at every party, whose outputs are added up, with one decoder (its
@@ -827,6 +835,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         design="joint",
         n_d=8,
         n_a=8,
@@ -858,6 +867,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         super().__init__(
             parties=parties,
             active=active,
+            missing_rows=missing_rows,
             design=design,
             n_d=n_d,
             n_a=n_a,
@@ -965,6 +975,11 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
     active : str or int, default=0
         Name or position of the active party, the paper's host, which holds the labels
         and most of the network. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     design : {"joint", "local_encoder", "local"}, default="joint"
         What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
         encoder at every party, whose outputs are added up, with one decoder (its

@@ -232,6 +232,7 @@ class _BaseVFedSec(_BaseSplitNN):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         clients=None,
         bottom=(64,),
         top=(64,),
@@ -254,6 +255,7 @@ class _BaseVFedSec(_BaseSplitNN):
     ):
         self.parties = parties
         self.active = active
+        self.missing_rows = missing_rows
         self.clients = clients
         self.bottom = bottom
         self.top = top
@@ -441,7 +443,7 @@ class _BaseVFedSec(_BaseSplitNN):
     def _hand_over(self, clients, X, held, **to_active):
         """Every client with its rows, and the active one with who holds which."""
         n_rows = _num_samples(X)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=bool(to_active))
         party_of = {c: name for name, each in self.clusters_.items() for c in each}
         parties = []
         for name, client in clients.items():
@@ -554,6 +556,11 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and selects the
         rows. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at
@@ -687,6 +694,7 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         clients=None,
         bottom=(64,),
         top=(64,),
@@ -711,6 +719,7 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         super().__init__(
             parties=parties,
             active=active,
+            missing_rows=missing_rows,
             clients=clients,
             bottom=bottom,
             top=top,
@@ -817,6 +826,11 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and selects the
         rows. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at

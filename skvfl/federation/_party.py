@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
+from skvfl._rows import apply
 from skvfl.exceptions import (
     InvalidColumnError,
     PartyError,
@@ -113,7 +114,7 @@ class TransformerParty(Party):
 def run(method: Callable[[Any], Any], block: Any) -> np.ndarray:
     """Output of a transformer's method as a plain array, however users like theirs."""
     with config_context(transform_output="default"):
-        output = method(block)
+        output = apply(method, block)
     if sparse.issparse(output):
         output = output.toarray()
     return np.asarray(output)

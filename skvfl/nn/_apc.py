@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import narwhals.stable.v2 as nw
+from contextlib import suppress
+
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import Pipeline
 
-from skvfl._preprocessing import PartyPreprocessor, _missing
+from skvfl._preprocessing import PartyPreprocessor
+from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
@@ -48,7 +50,7 @@ class EncoderParty(Party):
     def represent(self):
         """Representation of rows to be served, all of which this party must hold."""
         block = self._held["block"]
-        n_missing = int(missing_rows(block).sum())
+        n_missing = int(rows_without_values(block).sum())
         if n_missing:
             raise ShareableError(
                 f"it has no cell of {n_missing} of {block.shape[0]} rows, and "
@@ -143,13 +145,16 @@ class ActiveParty(EncoderParty):
         self._active_encoder.fit(inputs, **target)
         enriched = run(self._active_encoder.transform, inputs)
         model = self._fit_model(self._model, enriched, slice(None), guessed)
-        return Pipeline(
-            [
-                ("prepare", self._transformer),
-                ("encode", self._active_encoder),
-                *model.steps,
-            ]
-        ).set_output(transform="default")
+        steps = [
+            ("prepare", self._transformer),
+            ("encode", self._active_encoder),
+            *model.steps,
+        ]
+        for _, step in steps:
+            # Who cannot be told in which container to answer has none but its own.
+            with suppress(AttributeError, ValueError):
+                step.set_output(transform="default")
+        return Pipeline(steps)
 
     def _target(self, joint, aligned):
         """What the encoder is to imitate, and in which rows it is known."""
@@ -240,32 +245,3 @@ def _default_teacher(labels):
         max_iter=1000,
         use_legacy_attributes=False,
     )
-
-
-def missing_rows(block):
-    """Rows without a single value.
-
-    Parameters
-    ----------
-    block : DataFrame or ndarray
-        A party's columns.
-
-    Returns
-    -------
-    missing : ndarray of bool
-    """
-    if not isinstance(block, np.ndarray):
-        columns = nw.from_native(block, eager_only=True).iter_columns()
-        return np.logical_and.reduce([_missing_cells(column) for column in columns])
-    if block.dtype.kind in "fmM":
-        return np.isnan(block).all(axis=1)
-    if block.dtype.kind == "O":
-        return np.logical_and.reduce([_missing(column) for column in block.T])
-    return np.zeros(len(block), bool)
-
-
-def _missing_cells(column):
-    missing = column.is_null().to_numpy()
-    if column.dtype.is_float():
-        missing = missing | column.is_nan().fill_null(True).to_numpy()
-    return missing.astype(bool)
