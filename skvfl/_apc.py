@@ -27,7 +27,7 @@ from sklearn.utils.validation import (
 
 from skvfl._autoencoder import AutoencoderTransformer
 from skvfl._base import VFLEstimator
-from skvfl._columns import column_labels, column_names
+from skvfl._columns import column_labels, column_names, look_alike
 from skvfl._partition import _check_table, _take_columns
 from skvfl._preprocessing import _missing
 from skvfl._random import seed_missing, seed_party, seed_sequence
@@ -380,7 +380,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 if expected[i] not in place:
                     raise ValueError(
                         f"party {self._active!r}: column {expected[i]!r} is missing "
-                        "from the table"
+                        f"from the table{look_alike(expected[i], labels)}"
                     )
             return _take_columns(X, np.array([place[expected[i]] for i in held]))
         if X.shape[1] == len(held) < self.n_features_in_:

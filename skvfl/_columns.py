@@ -103,6 +103,19 @@ def describe(position, names):
     return f"column {str(names[position])!r} (position {position})"
 
 
+def look_alike(column, names):
+    """Words about a name that reads like a missing column's, or none.
+
+    Names differ by what is not seen: blanks, a byte order mark, upper case.
+    """
+
+    def as_read(name):
+        return "".join(str(name).replace("\ufeff", "").split()).casefold()
+
+    found = [name for name in names if as_read(name) == as_read(column)]
+    return f", which has {str(found[0])!a}" if found else ""
+
+
 def _locate(column, names, n_columns, party):
     if isinstance(column, str):
         if names is None:
@@ -114,6 +127,7 @@ def _locate(column, names, n_columns, party):
         if not found.size:
             raise ValueError(
                 f"party {party!r}: column {column!r} is missing from the table"
+                f"{look_alike(column, names)}"
             )
         return int(found[0])
     if isinstance(column, Integral) and not isinstance(column, bool | np.bool_):

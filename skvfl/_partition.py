@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from skvfl._columns import column_labels, column_names, describe, resolve
+from skvfl._columns import column_labels, column_names, describe, look_alike, resolve
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence
 from skvfl._rows import apply
@@ -509,7 +509,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 if expected[i] not in place:
                     raise ValueError(
                         f"party {party!r}: column {expected[i]!r} is missing from the "
-                        "table"
+                        f"table{look_alike(expected[i], labels)}"
                     )
             held[party] = np.array([place[expected[i]] for i in positions], int)
         known = set(expected)

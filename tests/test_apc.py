@@ -426,6 +426,7 @@ def test_row_held_without_a_value_is_told_by_aligned(cancer):
     assert every - by_cells == 100 * 4
 
 
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingRowsWarning")
 def test_parties_train_on_their_own_rows_only(cancer, parties):
     """Rows of one party alone train its encoder; aligned rows are those of all."""
     X, y = cancer

@@ -31,6 +31,7 @@ from skvfl._fedonce import _uncovered_guests
 from skvfl._random import int_seed, seed_sequence
 from skvfl.exceptions import (
     MissingPartyWarning,
+    MissingRowsWarning,
     PartyError,
     PartyValueError,
     PrivacyBudgetError,
@@ -565,7 +566,8 @@ def test_zeros_stand_for_a_guest_that_holds_nothing_later(cancer):
 def test_a_guest_that_holds_some_rows_answers(once, cancer):
     X = cancer[0].copy()
     X[1:, list(PARTIES["lab"])] = np.nan
-    assert np.isfinite(once.predict_proba(X)).all()
+    with pytest.warns(MissingRowsWarning, match="'lab': it holds no value of 568 of"):
+        assert np.isfinite(once.predict_proba(X)).all()
 
 
 def test_a_dead_process_is_a_missing_guest(cancer):

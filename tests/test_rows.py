@@ -368,7 +368,7 @@ def test_a_guests_encoder_is_refused_as_well(data):
 @pytest.mark.parametrize("name", ["RAP", "SplitNN", "vFedSec"])
 def test_outputs_that_are_no_tables_are_refused(name, output, what, data):
     parties = VerticalPartitioner(Changes(lambda X: output), parties=PARTIES)
-    message = f"party '[ab]': its transformer's output is not a table: .*instead of {what}"
+    message = f"party '[ab]': its transformer's output is not a table: .* of {what}"
     with pytest.raises(ValueError, match=message):
         build(name, parties=parties).fit(data.X, data.y)
 
