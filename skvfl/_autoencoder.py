@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._columns import refuse_masked
 from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
@@ -32,6 +33,7 @@ from skvfl._sklearn import (
     validate_params,
 )
 from skvfl.nn._autoencoder import DISTANCES, Autoencoder, AutoencoderLoss
+from skvfl.nn._build import hidden_layers
 from skvfl.nn._split import infer, tensor
 from skvfl.nn._training import train
 
@@ -182,10 +184,12 @@ class AutoencoderTransformer(
         return self._fit(X, latent_target, has_target)
 
     def _fit(self, X, latent_target=None, has_target=None, report=None):
+        refuse_masked(X)
         X = _dense(validate_data(self, X, dtype=np.float32, accept_sparse="csr"))
         target = self._check_target(latent_target, has_target, len(X))
         to_weights, to_rows = seed_sequence(self.random_state).spawn(2)
-        sizes = [X.shape[1], *self.hidden_layer_sizes, self.n_components]
+        hidden = hidden_layers(self.hidden_layer_sizes, "hidden_layer_sizes")
+        sizes = [X.shape[1], *hidden, self.n_components]
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         context = self._init_callback_context(max_subtasks=self.max_epochs)
         context.call_on_fit_task_begin(estimator=self, X=X)
@@ -223,6 +227,8 @@ class AutoencoderTransformer(
             if has_target is not None:
                 raise ValueError("has_target is given without latent_target")
             return ()
+        refuse_masked(latent_target, "latent_target")
+        refuse_masked(has_target, "has_target")
         target = check_array(
             latent_target,
             dtype=np.float32,
@@ -257,6 +263,7 @@ class AutoencoderTransformer(
         latent : ndarray of shape (n_samples, n_components), dtype float32
         """
         check_is_fitted(self)
+        refuse_masked(X)
         X = validate_data(self, X, dtype=np.float32, accept_sparse="csr", reset=False)
         return infer(self.module_.encoder, tensor(_dense(X))).float().numpy()
 
@@ -273,6 +280,7 @@ class AutoencoderTransformer(
         columns : ndarray of shape (n_samples, n_features), dtype float32
         """
         check_is_fitted(self)
+        refuse_masked(X)
         X = check_array(X, dtype=np.float32, input_name="X")
         if X.shape[1] != self._n_features_out:
             raise ValueError(

@@ -12,15 +12,28 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.utils import check_consistent_length
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import MISSING_ROWS, VFLEstimator
+from skvfl._base import (
+    MISSING_ROWS,
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
-from skvfl._random import int_seed, one_way, seed_party, seed_sequence
+from skvfl._partition import require_transformer
+from skvfl._random import (
+    int_seed,
+    one_way,
+    seed_party,
+    seed_sequence,
+    spawn_named,
+)
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
@@ -30,6 +43,7 @@ from skvfl._sklearn import (
     _num_samples,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import (
     MissingPartyWarning,
     PartyError,
@@ -162,15 +176,16 @@ class _BaseFedOnce(_BaseSplitNN):
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
+        once, afterwards = (spawn_named(each, blocks) for each in to_noise.spawn(2))
 
         task = context.subcontext(task_name="one round")
         task.call_on_fit_task_begin(estimator=self)
         guests, received = self._gather(
             [
-                guest.holding(block=blocks[guest.name], sequence=one_way(to_guest))
-                for guest, to_guest in zip(
-                    guests, to_noise.spawn(len(guests)), strict=True
+                guest.holding(
+                    block=blocks[guest.name], sequence=one_way(once[guest.name])
                 )
+                for guest in guests
             ],
             "learn",
             log,
@@ -192,14 +207,15 @@ class _BaseFedOnce(_BaseSplitNN):
             block=blocks[host.name],
             labels=labels,
             weights=weights,
-            sequence=one_way(to_noise.spawn(1)[0]),
+            sequence=one_way(afterwards[host.name]),
         )
-        train_host = self._train_function(plan, to_host)
+        train_host = self._train_function(plan, one_way(to_host))
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
             guests = [
                 guest.holding(
-                    block=blocks[guest.name], sequence=one_way(to_noise.spawn(1)[0])
+                    block=blocks[guest.name],
+                    sequence=one_way(afterwards[guest.name]),
                 )
                 for guest in guests
             ]
@@ -344,9 +360,10 @@ class _BaseFedOnce(_BaseSplitNN):
             name: np.zeros((n_rows, width), dtype=np.float32)
             for name, width in self._widths.items()
         }
-        return host.perform(
+        answers = host.perform(
             operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
         )
+        return check_answers(answers)
 
     def _unexplained(self, name, empty):
         """A guest without any value does not answer: ``missing_party`` speaks of it."""
@@ -356,7 +373,6 @@ class _BaseFedOnce(_BaseSplitNN):
         """Guests in their order, and the host."""
         to_prepare, to_models, to_keys = sequence.spawn(3)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
         optimizer = self.optimizer
         if self.weight_decay:
             optimizer = partial(
@@ -364,19 +380,19 @@ class _BaseFedOnce(_BaseSplitNN):
                 weight_decay=self.weight_decay,
             )
         optimize = Optimize(optimizer, self._lr)
+        names = self.partition_.parties_
+        models, keys = spawn_named(to_models, names), spawn_named(to_keys, names)
         guests = []
-        for name, to_model, to_key in zip(
-            names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
-        ):
-            stream = one_way(to_model)
+        for name in names:
+            stream = one_way(models[name])
             if name == self._active:
                 host = HostParty(
                     name,
                     prepare.get(name),
-                    Build(self.local, self.local_width),
+                    Build(self.local, self.local_width, name="local", trains=False),
                     optimize,
                     stream,
-                    Build(self.host, n_outputs),
+                    Build(self.host, n_outputs, name="host"),
                     loss,
                 )
             else:
@@ -386,7 +402,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         prepare[name],
                         encoders[name],
                         self.representation_noise,
-                        one_way(to_key).generate_state(8).tobytes(),
+                        one_way(keys[name]).generate_state(8).tobytes(),
                         optimize,
                         stream,
                         None if plan is None else plan.guests.get(name),
@@ -409,9 +425,11 @@ class _BaseFedOnce(_BaseSplitNN):
                 f"guest names {unknown}, which are no guests, and lacks "
                 f"{lacking}: give a transformer for every party but the active one"
             )
+        for name in names:
+            require_transformer(f"guest of party {name!r}", given[name])
         encoders = {
             name: seed_party(clone(given[name]), child)
-            for name, child in zip(names, sequence.spawn(len(names)), strict=True)
+            for name, child in spawn_named(sequence, names).items()
         }
         for name, encoder in encoders.items():
             has_network = isinstance(encoder, NoiseAsTargetsEncoder)
@@ -595,7 +613,7 @@ def _uncovered_guests(encoders):
             )
 
 
-class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
+class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     """One round of representations, then a network at the host (FedOnce).
 
     Every guest learns a representation of its columns without labels and sends it once;
@@ -900,7 +918,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         return self.classes_[codes]
 
 
-class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
+class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     """FedOnce for a numerical target; see :class:`FedOnceClassifier`.
 
     The host standardises its target and minimises the squared error; predictions are in
@@ -1089,8 +1107,8 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
             If the budget cannot be kept.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

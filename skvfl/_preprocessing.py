@@ -22,6 +22,7 @@ from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import inplace_column_scale
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._columns import refuse_masked
 from skvfl._sklearn import (
     Interval,
     StrOptions,
@@ -238,6 +239,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
 
     def _read(self, X, *, reset):
         """Validate; a sparse matrix, an ndarray of numbers or (kind, values) pairs."""
+        refuse_masked(X)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
         if not is_frame:

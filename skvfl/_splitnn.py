@@ -9,18 +9,23 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
 )
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import MISSING_ROWS, VFLEstimator
-from skvfl._random import int_seed, one_way, seed_sequence
+from skvfl._base import (
+    MISSING_ROWS,
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
+from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
@@ -184,7 +189,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             session.begin_round()
             received = session.call("represent", to=passive, **rows)
             check_rows(received, rows["stop"])
-            return session.ask(active, operation, received=received, **rows)
+            answers = session.ask(active, operation, received=received, **rows)
+            return check_answers(answers)
 
     def transform(self, X):
         """Cut-layer representation: what the top model is given.
@@ -208,12 +214,12 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _make_parties(self, active, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
-        bottom = Build(self.bottom, self.cut_width)
-        top = Build(self.top, n_outputs, activate=True)
+        children = spawn_named(to_models, self.partition_.parties_)
+        bottom = Build(self.bottom, self.cut_width, name="bottom")
+        top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
         optimize = Optimize(self.optimizer, self.lr)
         parties = []
-        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+        for name, child in children.items():
             settings = (name, prepare.get(name), bottom, optimize, one_way(child))
             if name == active:
                 parties.append(
@@ -231,7 +237,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return tags
 
 
-class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
+class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     """Split learning: a bottom model at every party, a top model at the labels.
 
     For every batch each party sends its bottom model's activations to the active
@@ -449,7 +455,7 @@ class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
         return self.classes_[codes]
 
 
-class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
+class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
     """Split learning of a numerical target; see :class:`SplitNNClassifier`.
 
     The active party standardises its target and minimises the squared error.
@@ -575,8 +581,8 @@ class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
             If a party fails; the message names it.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -10,19 +10,24 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
 )
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import MISSING_ROWS, VFLEstimator
-from skvfl._random import int_seed, one_way, seed_sequence
+from skvfl._base import (
+    MISSING_ROWS,
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
+from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._transport import check_rows
@@ -258,7 +263,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _make_parties(self, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
+        children = spawn_named(to_models, self.partition_.parties_)
         ghost = {
             "virtual_batch_size": self.virtual_batch_size,
             "momentum": self.momentum,
@@ -277,7 +282,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         sparse = {"lambda_sparse": self.lambda_sparse}
         optimize = Optimize(self.optimizer, self.lr, self.max_grad_norm)
         parties = []
-        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+        for name, child in children.items():
             active = name == self._active
             if self.design == "joint":
                 bottom = partial(MixedColumns, mix=not active)
@@ -325,7 +330,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             session.begin_round()
             received = session.call("represent", to=self._holders, start=0, stop=n_rows)
             check_rows(received, n_rows)
-            return session.ask(self._active, operation, received=received)
+            answers = session.ask(self._active, operation, received=received)
+            return check_answers(answers)
 
     def transform(self, X):
         """Latent vectors, learnt with the labels.
@@ -649,7 +655,7 @@ def _each(argument, values):
     return {name: {argument: value} for name, value in values.items()}
 
 
-class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
+class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     """TabNet across parties: one attention and one latent vector for all columns.
 
     The parties first learn together to rebuild hidden cells, without labels, and then
@@ -961,7 +967,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         return self.classes_[codes]
 
 
-class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
+class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     """TabNet across parties for a numerical target; see :class:`TabVFLClassifier`.
 
     The active party standardises its target and minimises the squared error.
@@ -1120,8 +1126,8 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
             with ``on_failure="raise"``; the message names it.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._random import one_way, seed_sequence
+from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
+from skvfl._random import one_way, seed_sequence, spawn_named
 from skvfl._sklearn import (
     Interval,
     Options,
@@ -26,6 +27,7 @@ from skvfl._sklearn import (
     _safe_indexing,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
@@ -383,7 +385,9 @@ class _BaseVFedSec(_BaseSplitNN):
                 for start, stop in batch_bounds(n_rows, self.batch_size)
             ]
         answers = np.concatenate(answers)
-        return answers if operation == "combine" else server.predict(answers)
+        return check_answers(
+            answers if operation == "combine" else server.predict(answers)
+        )
 
     def transform(self, X):
         """Output of the secure layer: the sum of all clients' contributions.
@@ -467,13 +471,11 @@ class _BaseVFedSec(_BaseSplitNN):
         rings = self._make_rings(agreement)
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        bottom = Build(self.bottom, self.cut_width)
+        bottom = Build(self.bottom, self.cut_width, name="bottom")
         optimize = Optimize(self.optimizer, self.lr)
-        children = to_models.spawn(len(self.clusters_) + 1)
+        children = spawn_named(to_models, [*self.clusters_, SERVER])
         clients = {}
-        for (party, cluster), child in zip(
-            self.clusters_.items(), children[:-1], strict=True
-        ):
+        for party, cluster in self.clusters_.items():
             for name in cluster:
                 transformer = prepare.get(party)
                 settings = (
@@ -481,7 +483,7 @@ class _BaseVFedSec(_BaseSplitNN):
                     transformer if transformer is None else clone(transformer),
                     bottom,
                     optimize,
-                    one_way(child),
+                    one_way(children[party]),
                     agreement,
                     rings[name],
                 )
@@ -490,8 +492,8 @@ class _BaseVFedSec(_BaseSplitNN):
                     if name == self._active
                     else SecureClient(*settings)
                 )
-        top = Build(self.top, n_outputs, activate=True)
-        server = SecureServer(agreement, top, one_way(children[-1]), rings[SERVER])
+        top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
+        server = SecureServer(agreement, top, one_way(children[SERVER]), rings[SERVER])
         return clients, server
 
     def _make_rings(self, agreement):
@@ -540,7 +542,7 @@ def _fingerprints(clients, server):
     }
 
 
-class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
+class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     """Split learning in which the server sees only the sum of what clients send.
 
     Every client computes its part of a linear layer, the *secure layer*, and adds masks
@@ -811,7 +813,7 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         return self.classes_[codes]
 
 
-class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
+class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     """Secure split learning of a numerical target; see :class:`VFedSecClassifier`.
 
     The active party standardises its target, which the server receives in this form,
@@ -979,8 +981,8 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
             client.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         if weights is not None:
             weights = weights.astype(np.float32)

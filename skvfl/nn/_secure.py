@@ -268,14 +268,6 @@ class SecureClient(Party):
         self._check_bottom()
 
     def _check_bottom(self):
-        with torch.inference_mode():
-            outputs = self._bottom.eval()(self._inputs()[:1])
-        if outputs.shape != (1, self._agreement.width):
-            raise ShareableError(
-                f"its local module gives outputs of shape {tuple(outputs.shape[1:])} "
-                f"for a row, where the secure layer has {self._agreement.width} units; "
-                "let bottom(n_inputs, n_outputs) give n_outputs of them",
-            )
         kept = [name for name, _ in self._bottom.named_buffers()]
         if len(self._cluster) > 1 and kept:
             raise ShareableError(
