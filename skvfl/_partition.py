@@ -42,8 +42,8 @@ from skvfl._sklearn import (
 from skvfl._splitters import RoundRobin
 from skvfl.exceptions import (
     InvalidColumnError,
+    InvalidOutputError,
     PartyValueError,
-    RowsChangedError,
     party_error,
 )
 
@@ -705,7 +705,7 @@ def _run(name, method, block):
         output = apply(method, block)
     except InvalidColumnError as exc:
         raise party_error(name, f"among its own columns, {exc}", exc) from exc
-    except RowsChangedError as exc:
+    except InvalidOutputError as exc:
         raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
         exc.add_note(f"in the transformer of party {name!r}")

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from skvfl._preprocessing import _missing
-from skvfl.exceptions import RowsChangedError
+from skvfl.exceptions import InvalidOutputError
 
 
 def rows_without_values(block: Any) -> np.ndarray:
@@ -77,7 +77,9 @@ def _missing_values(values: np.ndarray) -> np.ndarray:
     return missing
 
 
-def apply(method: Callable[[Any], Any], block: Any) -> Any:
+def apply(
+    method: Callable[[Any], Any], block: Any, what: str = "its transformer"
+) -> Any:
     """Output of a transformer's method, one row for each of the block's in their order.
 
     A pipeline is taken step by step, because a later step would drop the index that
@@ -91,6 +93,8 @@ def apply(method: Callable[[Any], Any], block: Any) -> Any:
         Bound to a transformer: its ``fit_transform`` or ``transform``.
     block : table
         What it is given.
+    what : str, default="its transformer"
+        The transformer in the party's words, for the message.
 
     Returns
     -------
@@ -99,33 +103,33 @@ def apply(method: Callable[[Any], Any], block: Any) -> Any:
 
     Raises
     ------
-    RowsChangedError
+    InvalidOutputError
         If the output is no table, or has other rows than the block.
     """
     steps = _steps(method)
     if steps is not None:
         for step in steps:
-            block = apply(step, block)
+            block = apply(step, block, what)
         return block
     output = method(block)
     if isinstance(output, np.ma.MaskedArray):
-        raise RowsChangedError(
-            "its transformer gave a masked array, whose masked cells would be used; "
+        raise InvalidOutputError(
+            f"{what} gave a masked array, whose masked cells would be used; "
             "let it fill them"
         )
     if len(getattr(output, "shape", ())) != 2:
-        raise RowsChangedError(
-            "its transformer's output is not a table: let it give a frame, or an array "
-            f"of rows and columns, instead of {_kind(output)}"
+        raise InvalidOutputError(
+            f"{what}'s output is not a table: let it give a frame, or an array of rows "
+            f"and columns, instead of {_kind(output)}"
         )
     if output.shape[0] != block.shape[0]:
-        raise RowsChangedError(
-            f"its transformer gave {output.shape[0]} rows for {block.shape[0]}; rows "
+        raise InvalidOutputError(
+            f"{what} gave {output.shape[0]} rows for {block.shape[0]}; rows "
             "must stay aligned over the parties: let it give one row for each"
         )
     if not _has_same_order(output, block):
-        raise RowsChangedError(
-            f"its transformer gave {output.shape[0]} rows in another order, as their "
+        raise InvalidOutputError(
+            f"{what} gave {output.shape[0]} rows in another order, as their "
             "index shows; rows must stay aligned over the parties: let it keep their "
             "order and their index"
         )

@@ -86,10 +86,10 @@ class TrainingError(ShareableError, ValueError):
     """Training cannot start or cannot go on; the message names the cure."""
 
 
-class RowsChangedError(ShareableError, ValueError):
-    """A transformer gave other rows than it was given, or no table at all.
+class InvalidOutputError(ShareableError, ValueError):
+    """A transformer gave other rows than it was given, or no table of numbers.
 
-    The message has counts and never quotes a value of the table.
+    The message has counts and types and never quotes a value of the table.
     """
 
 

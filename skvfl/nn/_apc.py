@@ -235,17 +235,8 @@ class ActiveParty(EncoderParty):
 
 
 def _represent(encoder, inputs, name):
-    """Output of a fitted encoder; an error where it is no matrix for the same rows."""
-    output = run(encoder.transform, inputs)
-    kind = f"{name} {type(encoder).__name__}"
-    if output.ndim != 2 or output.dtype.kind not in "biuf":
-        raise ShareableError(
-            f"its {kind} gave {output.ndim} dimension(s) of type {output.dtype} where "
-            "a matrix of numbers is due"
-        )
-    if len(output) != len(inputs):
-        raise ShareableError(f"its {kind} gave {len(output)} rows for {len(inputs)}")
-    return output
+    """Output of a fitted encoder, which the estimator's parameter of this name gave."""
+    return run(encoder.transform, inputs, f"its {name} {type(encoder).__name__}")
 
 
 def _default_teacher(labels):
