@@ -39,6 +39,8 @@ def column_names(X):
 
 def column_labels(X):
     """Labels of a frame's columns, of whatever type, or None where it is no frame."""
+    if hasattr(X, "column_names"):  # pyarrow's columns are the cells themselves
+        return list(X.column_names)
     return list(X.columns) if hasattr(X, "columns") else None
 
 
@@ -80,7 +82,7 @@ def resolve(columns, X, names, party):
             if len(columns) != n_columns:
                 raise ValueError(
                     f"party {party!r}: its boolean mask has {len(columns)} entries "
-                    f"for {n_columns} columns"
+                    f"for {n_columns} columns; give one for each"
                 )
             positions = np.flatnonzero(columns)
         else:
@@ -95,7 +97,9 @@ def resolve(columns, X, names, party):
     held, count = np.unique(positions, return_counts=True)
     if (count > 1).any():
         column = describe(held[count > 1][0], names)
-        raise ValueError(f"party {party!r} lists {column} more than once")
+        raise ValueError(
+            f"party {party!r} lists {column} more than once; leave it once"
+        )
     return positions
 
 

@@ -54,9 +54,7 @@ def _empty_in_frame(frame: Any) -> np.ndarray:
     empty = np.ones(len(frame), dtype=bool)
     for column in frame.iter_columns():
         missing = column.is_null().to_numpy()
-        if column.dtype.is_float():
-            missing = missing | column.is_nan().fill_null(True).to_numpy()
-        elif column.dtype == nw.Object:
+        if column.dtype.is_float() or column.dtype == nw.Object:
             missing = missing | _missing_values(column.to_numpy())
         empty &= missing.astype(bool)
         if not empty.any():
