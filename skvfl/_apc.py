@@ -47,9 +47,9 @@ from skvfl._sklearn import (
     _safe_indexing,
 )
 from skvfl._targets import check_total, read_column
-from skvfl.exceptions import ShareableError, party_error
 from skvfl.federation import CommunicationLog
-from skvfl.federation._party import run
+from skvfl.federation._party import run, shielded
+from skvfl.federation._replies import OWN_WIDTH, Rows, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._apc import ActiveParty, EncoderParty
 from skvfl.nn._autoencoder import DISTANCES
@@ -164,7 +164,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             task.call_on_fit_task_end(estimator=self)
             task = context.subcontext(task_name="distil and learn")
             task.call_on_fit_task_begin(estimator=self)
-            session.ask(active, "learn", received=received)
+            session.tell("learn", to=[active], received=received)
             task.call_on_fit_task_end(estimator=self)
         self._parties = session.parties
         if self.inference == "active":
@@ -175,8 +175,12 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _gather(self, session, operation, n_rows):
         """The one exchange: every party's representation of the same rows."""
         session.begin_round()
-        received = session.call(operation)
+        first = operation == "encode"
+        expected = self._any_rows(n_rows) if first else rows_of(self._widths, n_rows)
+        received = session.call(operation, reply=expected)
         check_rows(received, n_rows)
+        if first:
+            self._widths = {name: sent.shape[1] for name, sent in received.items()}
         return received
 
     def _read_labels(self, y, labelled):
@@ -346,17 +350,14 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             rows, estimator = self._alone(X, estimator[:-1]), estimator[-1]
         else:
             rows = self._join(X)
-        return check_answers(getattr(estimator, method)(rows))
+        ask = getattr(estimator, method)
+        return check_answers(shielded(self._active, method, ask, rows))
 
     def _alone(self, X, steps):
         """What these steps of the active party's own estimator make of its columns."""
-        party = self._parties[self._active]
         block = self._active_block(X)
-        self._check_rows_held(party.name, block)
-        try:
-            return run(steps.transform, block)
-        except ShareableError as exc:
-            raise party_error(party.name, party._tell(exc, "transform"), exc) from exc
+        self._check_rows_held(self._active, block)
+        return shielded(self._active, "transform", run, steps.transform, block)
 
     def _unexplained(self, name, empty):
         """For joint predictions parties refuse such rows themselves."""
@@ -367,7 +368,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         active = self._active
         with self._connect_fitted(X, active) as session:
             received = self._gather(session, "represent", _num_samples(X))
-            return session.ask(active, "join", received=received)
+            own = Rows(_num_samples(X), OWN_WIDTH, exact=False)
+            return session.ask(active, "join", reply=own, received=received)
 
     def _active_block(self, X):
         """The active party's columns; no other is looked at."""

@@ -7,7 +7,12 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    is_classifier,
+)
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -37,6 +42,7 @@ from skvfl._targets import (
 from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Rows, most_columns
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
@@ -275,6 +281,24 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _holders(self):
         """Parties that hold columns."""
         return [name for name, held in self.partition_.parties_.items() if held.size]
+
+    @property
+    def _n_outputs(self):
+        """Number of outputs of a network that predicts."""
+        return len(self.classes_) if is_classifier(self) else 1
+
+    @property
+    def _any_widths(self):
+        """What is expected of parties that say how many columns they will send."""
+        held = self.partition_.parties_
+        return {n: Count(0, most_columns(len(held[n]))) for n in self._holders}
+
+    def _any_rows(self, n_rows):
+        """What is expected of parties that never said how many columns they send."""
+        return {
+            name: Rows(n_rows, count.high, exact=False)
+            for name, count in self._any_widths.items()
+        }
 
     def _encode_classes(self, y):
         """Classes as 0 … K - 1; sets ``classes_``."""

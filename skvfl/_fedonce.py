@@ -53,6 +53,7 @@ from skvfl.exceptions import (
 )
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Fields, Reply, check_replies, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
@@ -189,6 +190,7 @@ class _BaseFedOnce(_BaseSplitNN):
             ],
             "learn",
             log,
+            self._any_rows(len(labels)),
         )
         matrices = check_rows(received, len(labels))
         if not received and host.name not in self._holders:
@@ -228,18 +230,19 @@ class _BaseFedOnce(_BaseSplitNN):
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
 
-    def _gather(self, guests, operation, log):
+    def _gather(self, guests, operation, log, expected):
         """One round: ask every guest by itself; those that answered, and their answers.
 
         Every guest has a session of its own, so that one that does not answer ends
-        nobody else's work.
+        nobody else's work. An answer that is not as expected ends everybody's.
         """
 
         def ask(guest):
             messages = CommunicationLog()
             try:
                 with self._connect([guest], messages, self._active) as session:
-                    answer = session.ask(guest.name, operation)
+                    size = Reply(expected[guest.name].n_bytes)
+                    answer = session.ask(guest.name, operation, reply=size)
             except (PartyTypeError, PartyValueError):
                 raise
             except PartyError as error:
@@ -267,10 +270,9 @@ class _BaseFedOnce(_BaseSplitNN):
             for _, *message in messages.messages:
                 log.record(*message)
         answered = [reply for reply in replies if reply[3] is None]
-        return (
-            [guest for guest, *_ in answered],
-            {guest.name: answer for guest, answer, *_ in answered},
-        )
+        answers = {guest.name: answer for guest, answer, *_ in answered}
+        check_replies(answers, expected, operation)
+        return [guest for guest, *_ in answered], answers
 
     def _train_host(self, host, received, train_host, context):
         """The host learns alone from what it has."""
@@ -298,7 +300,7 @@ class _BaseFedOnce(_BaseSplitNN):
         session.begin_round()
         order = {"seed": int_seed(to_table)}
         if plan is None:
-            session.call("join", **order)
+            session.tell("join", **order)
         else:
             order |= {
                 "shared": one_way(to_epochs).generate_state(4).tolist(),
@@ -306,9 +308,9 @@ class _BaseFedOnce(_BaseSplitNN):
                 "max_grad_norm": self.max_grad_norm,
                 "lr": self._lr,
             }
-            session.call("join_privately", to=self.answered_, **order)
+            session.tell("join_privately", to=self.answered_, **order)
             widths = list(self._widths.values())
-            session.ask(self._active, "join_privately", widths=widths, **order)
+            session.tell("join_privately", to=[self._active], widths=widths, **order)
         for to_epoch in to_epochs.spawn(self.n_split_epochs):
             task = context.subcontext(task_name="split epoch")
             task.call_on_fit_task_begin(estimator=self)
@@ -316,15 +318,15 @@ class _BaseFedOnce(_BaseSplitNN):
                 self._split_epoch(session, int_seed(to_epoch), n_rows)
             else:
                 for _ in range(plan.per_epoch):
-                    self._private_step(session)
-            session.call("finish")
+                    self._private_step(session, n_rows)
+            session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
             if task.call_on_fit_task_end(estimator=self):
                 break
 
     def _split_epoch(self, session, seed, n_rows):
         """One pass of split learning, as SplitNN does it."""
-        session.call("begin_epoch", seed=seed, n_train=n_rows)
+        session.tell("begin_epoch", seed=seed, n_train=n_rows)
         batches = batch_bounds(n_rows, self.batch_size)
         learnt = [
             self._step(session, self._active, self.answered_, self._widths, *bounds)
@@ -333,16 +335,19 @@ class _BaseFedOnce(_BaseSplitNN):
         self.loss_curve_.append(epoch_loss(learnt))
         check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
 
-    def _private_step(self, session):
+    def _private_step(self, session, n_rows):
         """Everybody draws the same rows, and adds noise to its own gradients."""
-        n_drawn = session.ask(self._active, "draw")
+        n_drawn = session.ask(self._active, "draw", reply=Count(0, n_rows))
         session.begin_round()
-        received = session.call("forward_rows", to=self.answered_)
+        expected = rows_of(self._widths, n_drawn)
+        received = session.call("forward_rows", to=self.answered_, reply=expected)
         check_rows(received, n_drawn, self._widths)
-        gradients = session.ask(self._active, "learn_rows", received=received)
+        gradients = session.ask(
+            self._active, "learn_rows", reply=Fields(expected), received=received
+        )
         session.begin_round()
         each = {name: {"gradient": sent} for name, sent in gradients.items()}
-        session.call("backward_rows", to=self.answered_, each=each)
+        session.tell("backward_rows", to=self.answered_, each=each)
 
     def _serve(self, X, operation):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
@@ -354,7 +359,10 @@ class _BaseFedOnce(_BaseSplitNN):
             for name, party in self._parties.items()
         }
         host = holding.pop(self._active)
-        _, received = self._gather(list(holding.values()), "encode", current_log())
+        expected = rows_of(self._widths, n_rows)
+        _, received = self._gather(
+            list(holding.values()), "encode", current_log(), expected
+        )
         check_rows(received, n_rows, self._widths)
         zeros = {
             name: np.zeros((n_rows, width), dtype=np.float32)

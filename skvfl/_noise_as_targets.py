@@ -14,7 +14,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from skvfl._columns import refuse_masked
+from skvfl._cells import unquoted
 from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
 from skvfl.nn._build import Build
@@ -226,8 +226,7 @@ class NoiseAsTargetsEncoder(
 
     def _start(self, X, secret=None):
         """Columns, targets (of a secret stream if given), stream of the rows."""
-        refuse_masked(X)
-        X = validate_data(self, X, dtype=np.float32)
+        X = unquoted(validate_data, self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
         to_targets = to_targets if secret is None else secret
         build = Build(
@@ -320,8 +319,7 @@ class NoiseAsTargetsEncoder(
             Outputs of the network, each a function of its row alone.
         """
         check_is_fitted(self)
-        refuse_masked(X)
-        X = validate_data(self, X, dtype=np.float32, reset=False)
+        X = unquoted(validate_data, self, X, dtype=np.float32, reset=False)
         return infer(self.module_, tensor(X)).float().numpy()
 
     @property

@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from skvfl._cells import unquoted
 from skvfl._columns import (
     column_labels,
     column_names,
@@ -740,9 +741,8 @@ def _check_table(X):
             f"Expected 2D array, got {X.ndim}D array instead. Reshape your data to "
             "(n_samples, n_features)."
         )
-    return check_array(
-        X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
-    )
+    settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
+    return unquoted(check_array, X, ensure_all_finite=False, **settings)
 
 
 def _refuse_several(X):

@@ -14,7 +14,7 @@ from sklearn.base import (
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._columns import refuse_masked
+from skvfl._cells import unquoted
 from skvfl._random import seed_sequence
 from skvfl._sklearn import StrOptions, _fit_context
 
@@ -219,8 +219,8 @@ class GaussianProjection(
         return max(self.n_features_in_, 2)
 
     def _validate(self, X, reset):
-        refuse_masked(X)
-        return validate_data(
+        return unquoted(
+            validate_data,
             self,
             X,
             accept_sparse=["csr", "csc"],

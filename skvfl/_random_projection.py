@@ -22,7 +22,7 @@ from skvfl._base import (
     check_kind,
     read_truth,
 )
-from skvfl._label_protection import ClassOwner, TargetOwner
+from skvfl._label_protection import ALIASES, ClassOwner, TargetOwner
 from skvfl._partition import _check_table, as_partition
 from skvfl._projection import GaussianProjection
 from skvfl._random import (
@@ -46,6 +46,7 @@ from skvfl._sklearn import (
 )
 from skvfl.exceptions import PrivacyLeakWarning
 from skvfl.federation import CommunicationLog, TransformerParty
+from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_of
 from skvfl.federation._transport import check_rows
 
 _DEFAULT_MODELS = {
@@ -294,11 +295,31 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     def _gather(self, session, n_rows):
         """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""
         session.begin_round()
-        projected = session.call("fit_transform", to=self._holders)
-        labels = session.ask(self._active, "protect_labels")
+        projected = session.call(
+            "fit_transform", to=self._holders, reply=self._any_rows(n_rows)
+        )
+        labels = session.ask(
+            self._active, "protect_labels", reply=self._protected_labels(n_rows)
+        )
         matrices = check_rows(projected, n_rows)
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
         return np.hstack(matrices), labels
+
+    def _protected_labels(self, n_rows):
+        """What is expected of the label owner."""
+        if is_classifier(self):
+            n_labels = len(self.classes_) * (ALIASES if self.label_protection else 1)
+            labels = Vector(n_rows, n_labels)
+        else:
+            n_labels = 2 if self.label_protection else 1
+            labels = Rows(n_rows, n_labels)
+        return Fields(
+            {
+                "labels": labels,
+                "weights": Maybe(Vector(n_rows)),
+                "n_labels": Count(n_labels, n_labels),
+            }
+        )
 
     def _train(self, model, received, sent, sequence):
         """The paper's Algorithm 1, step 3: the server trains alone."""
@@ -319,8 +340,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     def _collect(self, session, X):
         """What the server receives for rows to be served."""
         session.begin_round()
-        projected = session.call("transform", to=self._holders)
-        return np.hstack(check_rows(projected, _num_samples(X), self._widths))
+        n_rows = _num_samples(X)
+        projected = session.call(
+            "transform", to=self._holders, reply=rows_of(self._widths, n_rows)
+        )
+        return np.hstack(check_rows(projected, n_rows, self._widths))
 
     def _serve(self, X, ask, operation):
         """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
@@ -332,9 +356,22 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             answer = ask(self.estimator_, received)
             session.begin_round()
             decoded = session.ask(
-                self._active, operation, reply_to=self._active, **answer
+                self._active,
+                operation,
+                reply_to=self._active,
+                reply=self._recovered(operation, len(received)),
+                **answer,
             )
             return check_answers(decoded)
+
+    def _recovered(self, operation, n_rows):
+        """What is expected of the label owner's decoded answer."""
+        if operation == "recover_target":
+            return Vector(n_rows)
+        n_classes = len(self.classes_)
+        if operation == "recover_codes":
+            return Vector(n_rows, n_classes)
+        return Rows(n_rows, n_classes)
 
     def _score_classes(self, X, method, operation):
         def ask(model, received):

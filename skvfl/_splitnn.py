@@ -27,6 +27,7 @@ from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._targets import mean_and_scale, standardised
 from skvfl.federation import CommunicationLog
+from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._split import (
@@ -132,20 +133,23 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         )
         n_train = n_rows - n_held_out
         order = {"seed": int_seed(to_table)}
-        widths = session.call("prepare", to=passive, **order)
-        session.ask(active, "prepare_top", widths=widths, n_train=n_train, **order)
+        widths = session.call("prepare", to=passive, reply=self._any_widths, **order)
+        self._widths = widths
+        session.tell(
+            "prepare_top", to=[active], widths=widths, n_train=n_train, **order
+        )
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
         for to_epoch in to_epochs.spawn(self.max_epochs):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
-            session.call("begin_epoch", to={*passive, active}, **shuffle)
-            learnt = [
+            session.tell("begin_epoch", to={*passive, active}, **shuffle)
+            steps = [
                 self._step(session, active, passive, widths, start, stop)
                 for start, stop in batches
             ]
-            self.loss_curve_.append(epoch_loss(learnt))
+            self.loss_curve_.append(epoch_loss(steps))
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
             stop = task.call_on_fit_task_end(estimator=self)
             if self.early_stopping:
@@ -153,29 +157,33 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             if stop:
                 break
         if self.early_stopping:
-            session.call("recall", to={*passive, active})
-        session.call("finish", to={*passive, active})
+            session.tell("recall", to={*passive, active})
+        session.tell("finish", to={*passive, active})
 
     def _step(self, session, active, passive, widths, start, stop):
         """One batch: a round of activations and a round of gradients."""
         session.begin_round()
-        received = session.call("forward", to=passive, start=start, stop=stop)
+        batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
+        received = session.call("forward", to=passive, reply=expected, **batch)
         check_rows(received, stop - start, widths)
-        learnt = session.ask(active, "learn", start=start, stop=stop, received=received)
+        step = session.ask(
+            active, "learn", reply=learnt(expected), received=received, **batch
+        )
         session.begin_round()
-        gradients = {n: {"gradient": g} for n, g in learnt["gradients"].items()}
-        session.call("backward", to=passive, each=gradients)
-        return learnt
+        gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
+        session.tell("backward", to=passive, each=gradients)
+        return step
 
     def _stops_early(self, session, active, passive, n_train, n_rows):
         """Whether the loss of the held-out rows has stopped improving."""
         rows = {"start": n_train, "stop": n_rows}
         session.begin_round()
-        received = session.call("represent", to=passive, **rows)
-        loss = session.ask(active, "evaluate", received=received, **rows)
+        expected = rows_of(self._widths, n_rows - n_train)
+        received = session.call("represent", to=passive, reply=expected, **rows)
+        loss = session.ask(active, "evaluate", reply=NUMBER, received=received, **rows)
         curve = self.validation_loss_curve_
         if not curve or loss < min(curve):
-            session.call("remember", to={*passive, active})
+            session.tell("remember", to={*passive, active})
         curve.append(loss)
         return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
 
@@ -185,12 +193,17 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         active = self._active
         passive = [name for name in self._holders if name != active]
         with self._connect_fitted(X, active) as session:
-            rows = {"start": 0, "stop": _num_samples(X)}
+            n_rows = _num_samples(X)
+            rows = {"start": 0, "stop": n_rows}
             session.begin_round()
-            received = session.call("represent", to=passive, **rows)
-            check_rows(received, rows["stop"])
-            answers = session.ask(active, operation, received=received, **rows)
-            return check_answers(answers)
+            expected = rows_of(self._widths, n_rows)
+            received = session.call("represent", to=passive, reply=expected, **rows)
+            check_rows(received, n_rows, self._widths)
+            own = Rows(n_rows, OWN_WIDTH, exact=False)
+            if operation == "predict":
+                own = Rows(n_rows, self._n_outputs)
+            asked = {"reply": own, "received": received, **rows}
+            return check_answers(session.ask(active, operation, **asked))
 
     def transform(self, X):
         """Cut-layer representation: what the top model is given.

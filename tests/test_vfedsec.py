@@ -734,9 +734,7 @@ def test_contribution_over_the_bound_is_named(cancer):
     vfl = VFedSecClassifier(parties=PARTIES, bound=0.5, random_state=0)
     with pytest.raises(PartyError) as info:
         vfl.fit(*cancer)
-    assert "its contribution to the secure layer: the largest magnitude is" in str(
-        info.value
-    )
+    assert "its contribution to the secure layer: " in str(info.value)
     assert "over the declared bound of 0.5; declare a larger bound" in str(info.value)
     assert info.value.party in PARTIES
     vfl.set_params(bound=50, max_epochs=1).fit(*cancer)

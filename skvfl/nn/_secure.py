@@ -158,6 +158,16 @@ class _Decoder:
         self._fixed_point = fixed_point
 
     def total(self, messages, *, round_id):
+        shape = None
+        for name, message in messages.items():
+            sent = message.get("masked") if isinstance(message, dict) else None
+            if getattr(sent, "dtype", None) != self._fixed_point.dtype or (
+                shape not in (None, sent.shape)
+            ):
+                raise SecureAggregationError(
+                    name, "it did not send an array of numbers like the others"
+                )
+            shape = sent.shape
         first, *others = (message["masked"] for message in messages.values())
         for other in others:
             first = first + other
