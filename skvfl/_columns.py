@@ -97,9 +97,7 @@ def resolve(columns, X, names, party):
     held, count = np.unique(positions, return_counts=True)
     if (count > 1).any():
         column = describe(held[count > 1][0], names)
-        raise ValueError(
-            f"party {party!r} lists {column} more than once; leave it once"
-        )
+        raise ValueError(f"party {party!r} lists {column} more than once; list it once")
     return positions
 
 

@@ -723,26 +723,42 @@ def _check_table(X):
     if hasattr(X, "collect"):
         raise TypeError("X is a lazy frame; call its collect() first")
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")
-    if is_frame:
-        n_rows, n_columns = X.shape
-        for count, what in ((n_rows, "sample(s)"), (n_columns, "feature(s)")):
-            if not count:
-                raise ValueError(
-                    f"Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
-                    "is required."
-                )
-        return X
-    if not isinstance(X, np.ndarray) and not sparse.issparse(X):
-        cells, X = X, np.asarray(X)
-        if X.dtype.kind in "US" and not hasattr(cells, "dtype"):
-            X = np.asarray(cells, dtype=object)
-    if X.ndim != 2:
+    if not is_frame and not isinstance(X, np.ndarray) and not sparse.issparse(X):
+        X = _as_cells(X)
+    if len(X.shape) != 2:
         raise ValueError(
-            f"Expected 2D array, got {X.ndim}D array instead. Reshape your data to "
-            "(n_samples, n_features)."
+            f"X: Expected 2D array, got {len(X.shape)}D array instead. Reshape your "
+            "data to (n_samples, n_features)."
         )
+    for count, what in zip(X.shape, ("sample(s)", "feature(s)"), strict=True):
+        if not count:
+            raise ValueError(
+                f"X: Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
+                "is required."
+            )
+    if is_frame:
+        return X
     settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
     return unquoted(check_array, X, ensure_all_finite=False, **settings)
+
+
+def _as_cells(X):
+    """Array of a list of rows, or of anything else that is like one."""
+    try:
+        table = np.asarray(X)
+        if table.dtype.kind in "US" and not hasattr(X, "dtype"):
+            table = np.asarray(X, dtype=object)
+    except ValueError:
+        raise ValueError(
+            f"X is a {type(X).__name__} whose rows are of different lengths: give a "
+            "table, with the same columns in every row"
+        ) from None
+    if not table.ndim:
+        raise ValueError(
+            f"X is a {type(X).__name__} where a table is due: Expected 2D array, got "
+            "0D array instead. Reshape your data to (n_samples, n_features)."
+        )
+    return table
 
 
 def _refuse_several(X):

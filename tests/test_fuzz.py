@@ -370,7 +370,8 @@ CURE = re.compile(
     r"\b(give|set|use|take|choose|convert|drop|rename|fill|leave|call|let|make|fit|"
     r"express|clip|replace|reshape|lower|raise|share|shares|put|pass|point|align|"
     r"impute|encode|must|should|needs?|at least|minimum|due|expected|Expected|"
-    r"is not one of|expecting|inconsistent|requires|are names|one of|is none of|instead|neither|not supported|"
+    r"is not one of|are names|one of|is none of|instead|neither|not supported|"
+    r"expecting|inconsistent|requires|"
     r"allowed|positions|Got|got|holds?|missing|only|standardise)\b"
 )
 

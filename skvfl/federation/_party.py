@@ -163,7 +163,7 @@ def bare(block: Any) -> Any:
         return block
     block = block.copy(deep=False)
     block.attrs = {}
-    block.columns = block.columns.rename([None] * block.columns.nlevels)
+    block.columns = block.columns.set_names([None] * block.columns.nlevels)
     return block.set_axis(range(len(block)), axis=0)
 
 
