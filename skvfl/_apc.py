@@ -321,7 +321,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             if name not in encoder:
                 raise ValueError(
                     f"local_encoder has none for party {name!r}; it names "
-                    f"{sorted(encoder)}"
+                    f"{sorted(encoder)}: give one for every party that is asked"
                 )
             encoder = encoder[name]
             if encoder is not None:

@@ -352,8 +352,8 @@ class _BaseFedOnce(_BaseSplitNN):
     def _serve(self, X, operation):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
         check_is_fitted(self)
-        n_rows = _num_samples(X)
         blocks = self._split(X)
+        n_rows = _num_samples(X)
         holding = {
             name: party.holding(block=blocks[name])
             for name, party in self._parties.items()

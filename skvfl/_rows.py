@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -11,7 +12,7 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from skvfl._preprocessing import _missing
-from skvfl.exceptions import InvalidOutputError
+from skvfl.exceptions import InvalidOutputError, ShareableError
 
 
 def rows_without_values(block: Any) -> np.ndarray:
@@ -76,7 +77,11 @@ def _missing_values(values: np.ndarray) -> np.ndarray:
 
 
 def apply(
-    method: Callable[[Any], Any], block: Any, what: str = "its transformer"
+    method: Callable[[Any], Any],
+    block: Any,
+    what: str = "its transformer",
+    *,
+    explain: bool = False,
 ) -> Any:
     """Output of a transformer's method, one row for each of the block's in their order.
 
@@ -93,6 +98,8 @@ def apply(
         What it is given.
     what : str, default="its transformer"
         The transformer in the party's words, for the message.
+    explain : bool, default=False
+        Whether an error of the transformer's own is replaced, see :func:`explained`.
 
     Returns
     -------
@@ -107,9 +114,11 @@ def apply(
     steps = _steps(method)
     if steps is not None:
         for step in steps:
-            block = apply(step, block, what)
+            block = apply(step, block, what, explain=explain)
         return block
-    output = method(block)
+    step = getattr(method, "__self__", method)
+    with explained(step, block) if explain else nullcontext():
+        output = method(block)
     if isinstance(output, np.ma.MaskedArray):
         raise InvalidOutputError(
             f"{what} gave a masked array, whose masked cells would be used; "
@@ -132,6 +141,52 @@ def apply(
             "order and their index"
         )
     return output
+
+
+@contextmanager
+def explained(step: Any, table: Any) -> Iterator[None]:
+    """Say what is the matter with a table on which a step of somebody's fails.
+
+    Its own error stays with the party, because it may quote cells. If the table is one
+    that many steps do not take, the error raised instead says so.
+
+    Parameters
+    ----------
+    step : estimator
+        What works on the table.
+    table : table
+        What it is given.
+
+    Raises
+    ------
+    InvalidOutputError
+        In place of the step's error, if the table is the likely reason.
+    """
+    try:
+        yield
+    except ShareableError:
+        raise
+    except Exception as exc:
+        reason = _unusual(table)
+        if reason is None:
+            raise
+        raise InvalidOutputError(
+            f"{type(step).__name__} failed on a table with {reason}; let the "
+            'transformer before it impute and encode, as transformer="auto" does'
+        ) from exc
+
+
+def _unusual(table: Any) -> str | None:
+    """What many transformers do not take in a table, in words."""
+    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        if not all(dtype.is_numeric() for dtype in frame.schema.values()):
+            return "columns that are not numbers"
+        table = frame.to_numpy()
+    values = table.data if sparse.issparse(table) else np.asarray(table)
+    if values.dtype.kind not in "biuf":
+        return "columns that are not numbers"
+    return None if np.isfinite(values).all() else "missing or infinite values"
 
 
 def _steps(method: Any) -> list[Any] | None:

@@ -335,8 +335,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _ask(self, X, operation):
         """What the active party computes for rows to be served."""
         check_is_fitted(self)
-        n_rows = _num_samples(X)
         with self._connect_fitted(X, self._active) as session:
+            n_rows = _num_samples(X)
             session.begin_round()
             expected = rows_of(self._widths, n_rows)
             rows = {"start": 0, "stop": n_rows}

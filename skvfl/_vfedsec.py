@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
+from skvfl._partition import _check_table
 from skvfl._random import one_way, seed_sequence, spawn_named
 from skvfl._sklearn import (
     Interval,
@@ -424,7 +425,7 @@ class _BaseVFedSec(_BaseSplitNN):
     def _serve(self, X, operation):
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
-        n_rows = _num_samples(X)
+        n_rows = _num_samples(_check_table(X))
         held = {
             client: None if len(cluster) == 1 else np.arange(i, n_rows, len(cluster))
             for cluster in self.clusters_.values()

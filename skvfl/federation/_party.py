@@ -198,7 +198,7 @@ def run(
 ) -> np.ndarray:
     """Output of a transformer's method as a plain array, however users like theirs."""
     with config_context(transform_output="default"):
-        output = apply(method, block, what)
+        output = apply(method, block, what, explain=True)
     if sparse.issparse(output):
         output = output.toarray()
     output = np.asarray(output)
@@ -210,4 +210,6 @@ def run(
             f"{what} gave values of type {output.dtype} where numbers are due; let it "
             "encode text, categories and times"
         )
+    if not output.shape[1]:
+        raise InvalidOutputError(f"{what} gave no column; let it give one at least")
     return output

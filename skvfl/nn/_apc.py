@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from sklearn.pipeline import Pipeline
 
 from skvfl._preprocessing import PartyPreprocessor
-from skvfl._rows import rows_without_values
+from skvfl._rows import explained, rows_without_values
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
@@ -43,7 +43,8 @@ class EncoderParty(Party):
     def encode(self):
         """Train the encoder on all rows held; representation of the aligned ones."""
         self._held["inputs"] = run(self._transformer.fit_transform, self._held["block"])
-        self._encoder.fit(self._held["inputs"])
+        with explained(self._encoder, self._held["inputs"]):
+            self._encoder.fit(self._held["inputs"])
         return self._send(self._held["inputs"][self._held["aligned"]])
 
     @operation
@@ -144,7 +145,8 @@ class ActiveParty(EncoderParty):
             target = self._target(joint, aligned)
         elif self._distillation == "prediction":
             guessed = self._guess(joint, aligned)
-        self._active_encoder.fit(inputs, **target)
+        with explained(self._active_encoder, inputs):
+            self._active_encoder.fit(inputs, **target)
         enriched = _represent(self._active_encoder, inputs, "active_encoder")
         model = self._fit_model(self._model, enriched, slice(None), guessed)
         steps = [
