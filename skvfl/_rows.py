@@ -178,6 +178,8 @@ def explained(step: Any, table: Any) -> Iterator[None]:
 
 def _unusual(table: Any) -> str | None:
     """What many transformers do not take in a table, in words."""
+    if not table.shape[1]:
+        return "no column"
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         if not all(dtype.is_numeric() for dtype in frame.schema.values()):
