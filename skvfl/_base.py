@@ -165,6 +165,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
+    # What a prediction takes for the part of a party that holds no value of a row.
+    _instead_of_rows = "imputed values stand for its part of them, as if it held them"
+
     def set_params(self, **params):
         """Set parameters, nested ones as ``name__parameter``.
 
@@ -246,8 +249,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         what = f"it holds no value of {empty.sum()} of {len(empty)} rows"
         if not fitting:
             warnings.warn(
-                f"party {name!r}: {what}; imputed values stand for its part of them, "
-                "as if it held them",
+                f"party {name!r}: {what}; {self._instead_of_rows}",
                 MissingRowsWarning,
                 stacklevel=6,
             )
