@@ -29,9 +29,15 @@ from skvfl._base import (
     VFLRegressorMixin,
     check_answers,
 )
-from skvfl._columns import column_labels, column_names, refuse_masked
+from skvfl._columns import (
+    column_labels,
+    column_names,
+    look_alike,
+    refuse_masked,
+)
 from skvfl._partition import _check_table, _take_columns, require_transformer
 from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
+from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     HasMethods,
     Interval,
@@ -42,10 +48,10 @@ from skvfl._sklearn import (
 )
 from skvfl._targets import check_total, read_column
 from skvfl.federation import CommunicationLog
-from skvfl.federation._party import shielded
+from skvfl.federation._party import run, shielded
 from skvfl.federation._replies import OWN_WIDTH, Rows, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._apc import ActiveParty, EncoderParty, missing_rows
+from skvfl.nn._apc import ActiveParty, EncoderParty
 from skvfl.nn._autoencoder import DISTANCES
 
 _ENCODER = [HasMethods(["fit", "transform"]), None]
@@ -239,7 +245,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _rows_held(self, blocks, labelled, aligned):
         """Which rows each party holds."""
         n_rows, active = len(labelled), self._active
-        held = {name: ~missing_rows(blocks[name]) for name in self._holders}
+        held = {name: ~rows_without_values(blocks[name]) for name in self._holders}
         for name, mask in self._read_aligned(aligned).items():
             held[name] = _as_mask(mask, n_rows, f"aligned, party {name!r},")
         held[active] = held[active] | labelled
@@ -315,7 +321,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             if name not in encoder:
                 raise ValueError(
                     f"local_encoder has none for party {name!r}; it names "
-                    f"{sorted(encoder)}"
+                    f"{sorted(encoder)}: give one for every party that is asked"
                 )
             encoder = encoder[name]
             if encoder is not None:
@@ -339,12 +345,23 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _answer(self, X, method):
         check_is_fitted(self)
+        estimator = self._parties[self._active].estimator
         if hasattr(self, "active_estimator_"):
-            block, estimator = self._active_block(X), self.active_estimator_
+            rows, estimator = self._alone(X, estimator[:-1]), estimator[-1]
         else:
-            block, estimator = self._join(X), self._parties[self._active].estimator
+            rows = self._join(X)
         ask = getattr(estimator, method)
-        return check_answers(shielded(self._active, method, ask, block))
+        return check_answers(shielded(self._active, method, ask, rows))
+
+    def _alone(self, X, steps):
+        """What these steps of the active party's own estimator make of its columns."""
+        block = self._active_block(X)
+        self._check_rows_held(self._active, block)
+        return shielded(self._active, "transform", run, steps.transform, block)
+
+    def _unexplained(self, name, empty):
+        """For joint predictions parties refuse such rows themselves."""
+        return empty & (self.inference == "active")
 
     def _join(self, X):
         """Joint representation, for which every party is asked."""
@@ -366,7 +383,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 if expected[i] not in place:
                     raise ValueError(
                         f"party {self._active!r}: column {expected[i]!r} is missing "
-                        "from the table"
+                        f"from the table{look_alike(expected[i], labels)}"
                     )
             return _take_columns(X, np.array([place[expected[i]] for i in held]))
         if X.shape[1] == len(held) < self.n_features_in_:
@@ -391,9 +408,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            represent = self.active_estimator_[:2].transform
-            block = self._active_block(X)
-            return shielded(self._active, "transform", represent, block)
+            return self._alone(X, self.active_estimator_[:2])
         return self._join(X)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 
 import numpy as np
@@ -22,6 +23,7 @@ from skvfl._partition import (
     canonical_order,
     party_name,
 )
+from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     CallbackSupportMixin,
     StrOptions,
@@ -37,10 +39,12 @@ from skvfl._targets import (
     read_weights,
     weights_of_classes,
 )
+from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Rows, most_columns
 
+MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -161,6 +165,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
+    # What a prediction takes for the part of a party that holds no value of a row.
+    _instead_of_rows = "imputed values stand for its part of them, as if it held them"
+
     def set_params(self, **params):
         """Set parameters, nested ones as ``name__parameter``.
 
@@ -221,6 +228,56 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             name: written[name] for name in canonical_order(written)
         }
         return X
+
+    def _split(self, X, *, fitting=False):
+        """Every party's block of a table; who holds no value of some rows is named."""
+        blocks = self.partition_.split(X)
+        for name, block in blocks.items():
+            self._check_rows_held(name, block, fitting=fitting)
+        return blocks
+
+    def _check_rows_held(self, name, block, *, fitting=False):
+        """Refuse rows of which a party holds no value in ``fit``; later, count them.
+
+        In a party of one column such a row is a missing cell like any other.
+        """
+        if block.shape[1] < 2:
+            return
+        empty = self._unexplained(name, rows_without_values(block))
+        if not empty.any():
+            return
+        what = f"it holds no value of {empty.sum()} of {len(empty)} rows"
+        if not fitting:
+            warnings.warn(
+                f"party {name!r}: {what}; {self._instead_of_rows}",
+                MissingRowsWarning,
+                stacklevel=6,
+            )
+        elif self.missing_rows == "raise":
+            raise PartyValueError(
+                name,
+                f"{what}: fit on the rows that all parties hold, which "
+                'skvfl.alignment.align(..., keep="intersection") gives; or take '
+                "APC-VFL (APCVFLClassifier, APCVFLRegressor), which learns from the "
+                'others, too; or set missing_rows="impute" to impute them like other '
+                "missing values",
+            )
+
+    def _unexplained(self, name, empty):
+        """Of a party's rows without a value, those that the method does not expect.
+
+        Parameters
+        ----------
+        name : str
+            Name of the party.
+        empty : ndarray of bool
+            Rows of which it holds no value.
+
+        Returns
+        -------
+        unexplained : ndarray of bool
+        """
+        return empty
 
     @property
     def _holders(self):
@@ -291,7 +348,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _connect_fitted(self, X, centre="server"):
         """Open a session in which the fitted parties hold their columns of ``X``."""
         check_is_fitted(self)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X)
         return self._connect(
             [
                 party.holding(block=blocks[name])

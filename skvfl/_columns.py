@@ -39,6 +39,8 @@ def column_names(X):
 
 def column_labels(X):
     """Labels of a frame's columns, of whatever type, or None where it is no frame."""
+    if hasattr(X, "column_names"):  # pyarrow's columns are the cells themselves
+        return list(X.column_names)
     return list(X.columns) if hasattr(X, "columns") else None
 
 
@@ -80,7 +82,7 @@ def resolve(columns, X, names, party):
             if len(columns) != n_columns:
                 raise ValueError(
                     f"party {party!r}: its boolean mask has {len(columns)} entries "
-                    f"for {n_columns} columns"
+                    f"for {n_columns} columns; give one for each"
                 )
             positions = np.flatnonzero(columns)
         else:
@@ -95,7 +97,7 @@ def resolve(columns, X, names, party):
     held, count = np.unique(positions, return_counts=True)
     if (count > 1).any():
         column = describe(held[count > 1][0], names)
-        raise ValueError(f"party {party!r} lists {column} more than once")
+        raise ValueError(f"party {party!r} lists {column} more than once; list it once")
     return positions
 
 
@@ -132,6 +134,19 @@ def describe(position, names):
     return f"column {str(names[position])!r} (position {position})"
 
 
+def look_alike(column, names):
+    """Words about a name that reads like a missing column's, or none.
+
+    Names differ by what is not seen: blanks, a byte order mark, upper case.
+    """
+
+    def as_read(name):
+        return "".join(str(name).replace("\ufeff", "").split()).casefold()
+
+    found = [name for name in names if as_read(name) == as_read(column)]
+    return f", which has {str(found[0])!a}" if found else ""
+
+
 def _locate(column, names, n_columns, party):
     if isinstance(column, str):
         if names is None:
@@ -143,6 +158,7 @@ def _locate(column, names, n_columns, party):
         if not found.size:
             raise ValueError(
                 f"party {party!r}: column {column!r} is missing from the table"
+                f"{look_alike(column, names)}"
             )
         return int(found[0])
     if isinstance(column, Integral) and not isinstance(column, bool | np.bool_):

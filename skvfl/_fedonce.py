@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import (
+    MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
     VFLRegressorMixin,
@@ -75,6 +76,7 @@ class _BaseFedOnce(_BaseSplitNN):
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         **{
             name: _BaseSplitNN._parameter_constraints[name]
             for name in (
@@ -122,6 +124,7 @@ class _BaseFedOnce(_BaseSplitNN):
         n_iter_no_change=10,
         n_split_epochs=0,
         missing_party="raise",
+        missing_rows="raise",
         representation_noise=0.0,
         epsilon=None,
         delta=1e-5,
@@ -148,6 +151,7 @@ class _BaseFedOnce(_BaseSplitNN):
         self.n_iter_no_change = n_iter_no_change
         self.n_split_epochs = n_split_epochs
         self.missing_party = missing_party
+        self.missing_rows = missing_rows
         self.representation_noise = representation_noise
         self.epsilon = epsilon
         self.delta = delta
@@ -167,7 +171,7 @@ class _BaseFedOnce(_BaseSplitNN):
         encoders = self._make_encoders(to_guests)
         plan = self._plan(encoders, len(labels))
         guests, host = self._make_parties(to_parties, encoders, plan, n_outputs, loss)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         context = self._init_callback_context(
             max_subtasks=1 + self.max_epochs + self.n_split_epochs
         )
@@ -348,8 +352,8 @@ class _BaseFedOnce(_BaseSplitNN):
     def _serve(self, X, operation):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
         check_is_fitted(self)
+        blocks = self._split(X)
         n_rows = _num_samples(X)
-        blocks = self.partition_.split(X)
         holding = {
             name: party.holding(block=blocks[name])
             for name, party in self._parties.items()
@@ -368,6 +372,10 @@ class _BaseFedOnce(_BaseSplitNN):
             operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
         )
         return check_answers(answers)
+
+    def _unexplained(self, name, empty):
+        """A guest without any value does not answer: ``missing_party`` speaks of it."""
+        return empty & (name == self._active or not empty.all())
 
     def _make_parties(self, sequence, encoders, plan, n_outputs, loss):
         """Guests in their order, and the host."""
@@ -677,6 +685,11 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         :class:`~skvfl.exceptions.PartyError`, or a
         :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
         of its representation. A guest that refuses its input is an error in any case.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
@@ -802,6 +815,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         n_iter_no_change=10,
         n_split_epochs=0,
         missing_party="raise",
+        missing_rows="raise",
         representation_noise=0.0,
         epsilon=None,
         delta=1e-5,
@@ -830,6 +844,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
             n_iter_no_change=n_iter_no_change,
             n_split_epochs=n_split_epochs,
             missing_party=missing_party,
+            missing_rows=missing_rows,
             representation_noise=representation_noise,
             epsilon=epsilon,
             delta=delta,
@@ -973,6 +988,11 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         :class:`~skvfl.exceptions.PartyError`, or a
         :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
         of its representation. A guest that refuses its input is an error in any case.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it

@@ -21,11 +21,13 @@ from skvfl._columns import (
     column_labels,
     column_names,
     describe,
+    look_alike,
     refuse_masked,
     resolve,
 )
 from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
+from skvfl._rows import apply
 from skvfl._sklearn import (
     CallbackSupportMixin,
     HasMethods,
@@ -39,7 +41,12 @@ from skvfl._sklearn import (
     _VisualBlock,
 )
 from skvfl._splitters import RoundRobin
-from skvfl.exceptions import InvalidColumnError, PartyValueError, party_error
+from skvfl.exceptions import (
+    InvalidColumnError,
+    InvalidOutputError,
+    PartyValueError,
+    party_error,
+)
 
 CHUNK_ROWS = 512
 RESERVED_NAMES = ("drop", "raise", "server")
@@ -520,7 +527,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 if expected[i] not in place:
                     raise ValueError(
                         f"party {party!r}: column {expected[i]!r} is missing from the "
-                        "table"
+                        f"table{look_alike(expected[i], labels)}"
                     )
             held[party] = np.array([place[expected[i]] for i in positions], int)
         known = set(expected)
@@ -697,20 +704,14 @@ def _transform_party(name, transformer, block):
 
 def _run(name, method, block):
     try:
-        output = method(block)
+        output = apply(method, block)
     except InvalidColumnError as exc:
         raise party_error(name, f"among its own columns, {exc}", exc) from exc
+    except InvalidOutputError as exc:
+        raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
         exc.add_note(f"in the transformer of party {name!r}")
         raise
-    if getattr(output, "ndim", len(getattr(output, "shape", ()))) != 2:
-        raise PartyValueError(name, "its transformer's output is not a table")
-    if output.shape[0] != block.shape[0]:
-        raise PartyValueError(
-            name,
-            f"its transformer gave {output.shape[0]} rows for {block.shape[0]}; rows "
-            "must stay aligned over the parties",
-        )
     if hasattr(output, "iloc") and hasattr(block, "iloc"):
         output = output.set_axis(block.index)
     return output
@@ -725,26 +726,42 @@ def _check_table(X):
     if type(X).__module__.startswith("pyarrow"):
         X = X.to_pandas()  # whose columns have names and can be picked
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")
-    if is_frame:
-        n_rows, n_columns = X.shape
-        for count, what in ((n_rows, "sample(s)"), (n_columns, "feature(s)")):
-            if not count:
-                raise ValueError(
-                    f"Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
-                    "is required."
-                )
-        return X
-    if not isinstance(X, np.ndarray) and not sparse.issparse(X):
-        cells, X = X, np.asarray(X)
-        if X.dtype.kind in "US" and not hasattr(cells, "dtype"):
-            X = np.asarray(cells, dtype=object)
-    if X.ndim != 2:
+    if not is_frame and not isinstance(X, np.ndarray) and not sparse.issparse(X):
+        X = _as_cells(X)
+    if len(X.shape) != 2:
         raise ValueError(
-            f"Expected 2D array, got {X.ndim}D array instead. Reshape your data to "
-            "(n_samples, n_features)."
+            f"X: Expected 2D array, got {len(X.shape)}D array instead. Reshape your "
+            "data to (n_samples, n_features)."
         )
+    for count, what in zip(X.shape, ("sample(s)", "feature(s)"), strict=True):
+        if not count:
+            raise ValueError(
+                f"X: Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
+                "is required."
+            )
+    if is_frame:
+        return X
     settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
     return unquoted(check_array, X, ensure_all_finite=False, **settings)
+
+
+def _as_cells(X):
+    """Array of a list of rows, or of anything else that is like one."""
+    try:
+        table = np.asarray(X)
+        if table.dtype.kind in "US" and not hasattr(X, "dtype"):
+            table = np.asarray(X, dtype=object)
+    except ValueError:
+        raise ValueError(
+            f"X is a {type(X).__name__} whose rows are of different lengths: give a "
+            "table, with the same columns in every row"
+        ) from None
+    if not table.ndim:
+        raise ValueError(
+            f"X is a {type(X).__name__} where a table is due: Expected 2D array, got "
+            "0D array instead. Reshape your data to (n_samples, n_features)."
+        )
+    return table
 
 
 def _refuse_several(X):

@@ -65,6 +65,7 @@ OBJECT_DTYPES = {
     DURATIONS: "m8[us]",
 }
 NUMERIC_DTYPES = "biuf"
+WIDE_INTEGERS = {nw.Int128, nw.UInt128}
 ONE_SECOND = np.timedelta64(1, "s")
 CHUNK_CELLS = 2**15
 
@@ -534,6 +535,12 @@ def _seconds(times, origin):
 def _numeric_table(frame):
     """Convert a frame whose columns are all of one numeric type; else None."""
     dtypes = set(frame.schema.values())
+    if dtypes & WIDE_INTEGERS:  # which numpy does not have
+        frame = frame.select(
+            nw.col(name).cast(nw.Float64) if dtype in WIDE_INTEGERS else nw.col(name)
+            for name, dtype in frame.schema.items()
+        )
+        dtypes = set(frame.schema.values())
     if len(dtypes) == 1 and dtypes.pop().is_numeric():
         table = frame.to_numpy()
         if table.dtype.kind in NUMERIC_DTYPES:
@@ -552,6 +559,8 @@ def _read_series(series):
     """Kind and values of a frame's column."""
     if series.dtype in (nw.Categorical, nw.Enum):
         return STRINGS, _labels(series.to_list())
+    if series.dtype in WIDE_INTEGERS:
+        series = series.cast(nw.Float64)
     kind, values = _read_values(series.to_numpy())
     if kind == DATETIMES and getattr(series.dtype, "time_zone", None):
         kind = AWARE_DATETIMES

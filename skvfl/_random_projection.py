@@ -15,7 +15,13 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skvfl._base import VFLEstimator, check_answers, check_kind, read_truth
+from skvfl._base import (
+    MISSING_ROWS,
+    VFLEstimator,
+    check_answers,
+    check_kind,
+    read_truth,
+)
 from skvfl._label_protection import ALIASES, ClassOwner, TargetOwner
 from skvfl._partition import _check_table, as_partition
 from skvfl._projection import GaussianProjection
@@ -86,6 +92,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         its own.
     active : str or int, default=0
         Name or position of the label owner. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     label_protection : bool, default=True
         Whether the server sees two aliases per class, drawn anew for every row, instead
         of the classes, or a secret mixture of the target and a pseudo target instead of
@@ -149,8 +160,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     owner's aliases, in attributes that are not public and in its pickle, so that it can
     predict in one place. Do not give it to the server.
 
-    A row that a party does not hold, all its cells missing, is imputed like any other
-    missing value. Do not stop a model for protected labels by held-out accuracy, as
+    Do not stop a model for protected labels by held-out accuracy, as
     ``MLPClassifier(early_stopping=True)`` does: aliases of a class cannot be told
     apart, so that accuracy is below one half and noisy.
 
@@ -186,6 +196,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         "estimator": [StrOptions(set(_DEFAULT_MODELS)), HasMethods(["fit", "predict"])],
         "projection": [HasMethods(["fit_transform", "transform"]), None],
         "label_protection": ["boolean"],
@@ -200,6 +211,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         parties=2,
         projection=None,
         active=0,
+        missing_rows="raise",
         label_protection=True,
         whiten=False,
         class_weight=None,
@@ -210,6 +222,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         self.parties = parties
         self.projection = projection
         self.active = active
+        self.missing_rows = missing_rows
         self.label_protection = label_protection
         self.whiten = whiten
         self.class_weight = class_weight
@@ -255,7 +268,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         weights = self._weights(X, labels, sample_weight)
         context = self._init_callback_context(max_subtasks=2)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         parties = [
             party.holding(block=blocks.pop(party.name), labels=labels, weights=weights)
             if party.name == self._active

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import (
+    MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
     VFLRegressorMixin,
@@ -44,6 +45,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         "bottom": ["array-like", callable],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
@@ -62,6 +64,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         bottom=(64,),
         top=(64,),
         cut_width=32,
@@ -78,6 +81,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     ):
         self.parties = parties
         self.active = active
+        self.missing_rows = missing_rows
         self.bottom = bottom
         self.top = top
         self.cut_width = cut_width
@@ -97,7 +101,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         X = self._fit_partition(X, y, to_split)
         active = self._active
         check_consistent_length(X, labels)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         parties = [
             party.holding(
                 block=blocks.pop(party.name),
@@ -263,6 +267,11 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and the top model.
         It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     bottom : array-like of int or callable, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
         ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
@@ -361,6 +370,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         bottom=(64,),
         top=(64,),
         cut_width=32,
@@ -379,6 +389,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         super().__init__(
             parties=parties,
             active=active,
+            missing_rows=missing_rows,
             bottom=bottom,
             top=top,
             cut_width=cut_width,
@@ -471,6 +482,11 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and the top model.
         It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     bottom : array-like of int or callable, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
         ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import (
+    MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
     VFLRegressorMixin,
@@ -111,6 +112,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
         "design": [StrOptions({"joint", "local_encoder", "local"})],
         "n_d": [Interval(Integral, 1, None, closed="left")],
         "n_a": [Interval(Integral, 1, None, closed="left")],
@@ -142,6 +144,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         design="joint",
         n_d=8,
         n_a=8,
@@ -171,6 +174,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     ):
         self.parties = parties
         self.active = active
+        self.missing_rows = missing_rows
         self.design = design
         self.n_d = n_d
         self.n_a = n_a
@@ -203,7 +207,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         X = self._fit_partition(X, y, to_split)
         check_consistent_length(X, labels)
         self._check_sizes(len(labels))
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=True)
         parties = [
             party.holding(
                 block=blocks.pop(party.name),
@@ -331,8 +335,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _ask(self, X, operation):
         """What the active party computes for rows to be served."""
         check_is_fitted(self)
-        n_rows = _num_samples(X)
         with self._connect_fitted(X, self._active) as session:
+            n_rows = _num_samples(X)
             session.begin_round()
             expected = rows_of(self._widths, n_rows)
             rows = {"start": 0, "stop": n_rows}
@@ -729,6 +733,11 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     active : str or int, default=0
         Name or position of the active party, the paper's host, which holds the labels
         and most of the network. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     design : {"joint", "local_encoder", "local"}, default="joint"
         What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
         encoder at every party, whose outputs are added up, with one decoder (its
@@ -893,6 +902,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         design="joint",
         n_d=8,
         n_a=8,
@@ -924,6 +934,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         super().__init__(
             parties=parties,
             active=active,
+            missing_rows=missing_rows,
             design=design,
             n_d=n_d,
             n_a=n_a,
@@ -1031,6 +1042,11 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     active : str or int, default=0
         Name or position of the active party, the paper's host, which holds the labels
         and most of the network. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     design : {"joint", "local_encoder", "local"}, default="joint"
         What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
         encoder at every party, whose outputs are added up, with one decoder (its

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
+from skvfl._partition import _check_table
 from skvfl._random import one_way, seed_sequence, spawn_named
 from skvfl._sklearn import (
     Interval,
@@ -281,6 +282,7 @@ class _BaseVFedSec(_BaseSplitNN):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         clients=None,
         bottom=(64,),
         top=(64,),
@@ -303,6 +305,7 @@ class _BaseVFedSec(_BaseSplitNN):
     ):
         self.parties = parties
         self.active = active
+        self.missing_rows = missing_rows
         self.clients = clients
         self.bottom = bottom
         self.top = top
@@ -422,7 +425,7 @@ class _BaseVFedSec(_BaseSplitNN):
     def _serve(self, X, operation):
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
-        n_rows = _num_samples(X)
+        n_rows = _num_samples(_check_table(X))
         held = {
             client: None if len(cluster) == 1 else np.arange(i, n_rows, len(cluster))
             for cluster in self.clusters_.values()
@@ -499,7 +502,7 @@ class _BaseVFedSec(_BaseSplitNN):
     def _hand_over(self, clients, X, held, **to_active):
         """Every client with its rows, and the active one with who holds which."""
         n_rows = _num_samples(X)
-        blocks = self.partition_.split(X)
+        blocks = self._split(X, fitting=bool(to_active))
         party_of = {c: name for name, each in self.clusters_.items() for c in each}
         parties = []
         for name, client in clients.items():
@@ -610,6 +613,11 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and selects the
         rows. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at
@@ -743,6 +751,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         *,
         parties=2,
         active=0,
+        missing_rows="raise",
         clients=None,
         bottom=(64,),
         top=(64,),
@@ -767,6 +776,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         super().__init__(
             parties=parties,
             active=active,
+            missing_rows=missing_rows,
             clients=clients,
             bottom=bottom,
             top=top,
@@ -873,6 +883,11 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     active : str or int, default=0
         Name or position of the active party, which holds the labels and selects the
         rows. It may hold no columns.
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from skvfl._columns import column_names
+from skvfl._columns import column_names, look_alike
 from skvfl._partition import party_name
 from skvfl._sklearn import StrOptions, validate_params
 from skvfl.exceptions import AlignmentError
@@ -18,6 +18,7 @@ from skvfl.exceptions import AlignmentError
 __all__ = ["Alignment", "align", "match"]
 
 N_EXAMPLES = 3
+BYTE_ORDER_MARK = "\ufeff"
 
 
 class Alignment(NamedTuple):
@@ -176,11 +177,13 @@ class _Keyed(NamedTuple):
                 "frame, whose columns have names (a lazy one after its collect())"
             )
         column_names(table)
+        frame = _without_mark(frame)
         key = on if isinstance(on, str) else on.get(name)
         if key not in frame.columns:
             raise AlignmentError(
-                f"party {name!r}: its table has no column {key!r} of ids; name the "
-                "column in on, as {party: column} where the names differ"
+                f"party {name!r}: its table has no column {key!r} of ids"
+                f"{look_alike(key, frame.columns)}; name the column in on, as "
+                "{party: column} where the names differ"
             )
         column = frame[key]
         ids = column.to_list()
@@ -221,6 +224,15 @@ class _Keyed(NamedTuple):
             f"{self.name!r} has {len(self.ids)} ids that are {self.kind} "
             f"({_examples(self.ids)})"
         )
+
+
+def _without_mark(frame):
+    """Drop the byte order mark that spreadsheets put before the first name."""
+    first = frame.columns[0] if frame.columns else None
+    if not isinstance(first, str) or not first.startswith(BYTE_ORDER_MARK):
+        return frame
+    name = first.removeprefix(BYTE_ORDER_MARK)
+    return frame if name in frame.columns else frame.rename({first: name})
 
 
 def _examples(ids):

@@ -86,12 +86,23 @@ class TrainingError(ShareableError, ValueError):
     """Training cannot start or cannot go on; the message names the cure."""
 
 
+class InvalidOutputError(ShareableError, ValueError):
+    """A transformer gave other rows than it was given, or no table of numbers.
+
+    The message has counts and types and never quotes a value of the table.
+    """
+
+
 class PrivacyBudgetError(ShareableError, ValueError):
     """A privacy budget cannot be kept, or there is nothing to spend it on."""
 
 
 class MissingPartyWarning(UserWarning):
     """A party did not answer, and the others go on without it."""
+
+
+class MissingRowsWarning(UserWarning):
+    """A party holds no value of some rows, which are predicted from imputed ones."""
 
 
 class PrivacyLeakWarning(UserWarning):

@@ -189,3 +189,14 @@ def test_floats_that_cannot_tell_ids_apart_are_refused():
         AlignmentError, match="1 ids in column 'id' are floats too large"
     ):
         align({"bank": bank, "shop": shop}, on="id")
+
+
+def test_a_byte_order_mark_before_the_first_name_is_dropped():
+    bank = pd.DataFrame({"\ufeffx": [1, 2], "id": [1, 2]})
+    shop = pd.DataFrame({"\ufeffid": [2, 1], "z": [1, 2]})
+    aligned = align({"bank": bank, "shop": shop}, on="id")
+    assert aligned.parties == {"bank": ["x"], "shop": ["z"]}
+    assert aligned.table.to_numpy().tolist() == [[1, 2], [2, 1]]
+    spaced = shop.set_axis(["ID ", "z"], axis=1)
+    with pytest.raises(AlignmentError, match=r"'shop': its table .* 'id' .*has 'ID '"):
+        align({"bank": bank, "shop": spaced}, on="id")

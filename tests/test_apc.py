@@ -35,7 +35,6 @@ from skvfl import (
     record_communication,
 )
 from skvfl.exceptions import PartyError
-from skvfl.nn._apc import missing_rows
 
 N_ALIGNED = 80
 QUICK = {
@@ -427,6 +426,7 @@ def test_row_held_without_a_value_is_told_by_aligned(cancer):
     assert every - by_cells == 100 * 4
 
 
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingRowsWarning")
 def test_parties_train_on_their_own_rows_only(cancer, parties):
     """Rows of one party alone train its encoder; aligned rows are those of all."""
     X, y = cancer
@@ -755,26 +755,6 @@ def test_callbacks_see_the_two_tasks(cancer, parties):
     recorder = Recorder()
     quick(parties).set_callbacks(recorder).fit(*cancer)
     assert recorder.tasks == ["encode and send", "distil and learn", "fit"]
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        np.array([[1, np.nan], [np.nan, np.nan], [np.nan, 0]]),
-        np.array([[1, None], [None, np.nan], ["a", pd.NA]], dtype=object),
-        np.array([["2020", "NaT"], ["NaT", "NaT"], ["NaT", "2020"]], "M8[D]"),
-        pd.DataFrame({"a": [1, None, None], "b": [None, None, "x"]}),
-        pd.DataFrame({"a": [1, pd.NA, pd.NA], "b": [pd.NA, pd.NA, 2]}, dtype="Int64"),
-        pl.DataFrame({"a": [1.0, float("nan"), None], "b": [None, None, "x"]}),
-    ],
-)
-def test_rows_without_a_value(block):
-    assert missing_rows(block).tolist() == [False, True, False]
-
-
-def test_cells_that_cannot_be_missing():
-    assert missing_rows(np.zeros((2, 3), int)).tolist() == [False, False]
-    assert missing_rows(np.array([["a"], [""]])).tolist() == [False, False]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.compose import make_column_selector
 
+from skvfl import VerticalPartitioner
 from skvfl._columns import column_names, describe, resolve
 
 NAMES = ["age", "city", "spend", "visits"]
@@ -193,3 +194,19 @@ def test_repeated_positions_need_no_names():
 def test_a_column_in_words():
     assert describe(1, np.array(NAMES)) == "column 'city' (position 1)"
     assert describe(1, None) == "the column at position 1"
+
+
+@pytest.mark.parametrize("name", ["\ufeffage", " age", "AGE", "a ge"])
+def test_a_name_that_reads_like_the_missing_one_is_shown(name):
+    table = pd.DataFrame({name: [1.0, 2.0], "city": [3.0, 4.0]})
+    parties = {"bank": ["age"], "shop": ["city"]}
+    message = re.escape(
+        f"party 'bank': column 'age' is missing from the table, which has {name!a}"
+    )
+    with pytest.raises(ValueError, match=message):
+        VerticalPartitioner(parties=parties).fit(table)
+    fitted = VerticalPartitioner(parties=parties).fit(
+        table.set_axis(["age", "city"], axis=1)
+    )
+    with pytest.raises(ValueError, match=message):
+        fitted.transform(table)

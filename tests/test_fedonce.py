@@ -31,12 +31,13 @@ from skvfl._fedonce import _uncovered_guests
 from skvfl._random import int_seed, seed_sequence
 from skvfl.exceptions import (
     MissingPartyWarning,
+    MissingRowsWarning,
     PartyError,
     PartyValueError,
     PrivacyBudgetError,
     PrivacyLeakWarning,
 )
-from skvfl.nn._fedonce import HostParty, holds_nothing, keyed_noise
+from skvfl.nn._fedonce import HostParty, keyed_noise
 from skvfl.nn._noise_as_targets import NoiseTargets
 from skvfl.nn._split import batch_bounds, infer, public_order, tensor
 from skvfl.privacy import SampledGaussian, account_privacy
@@ -564,7 +565,8 @@ def test_zeros_stand_for_a_guest_that_holds_nothing_later(cancer):
 def test_a_guest_that_holds_some_rows_answers(once, cancer):
     X = cancer[0].copy()
     X[1:, list(PARTIES["lab"])] = np.nan
-    assert np.isfinite(once.predict_proba(X)).all()
+    with pytest.warns(MissingRowsWarning, match="'lab': it holds no value of 568 of"):
+        assert np.isfinite(once.predict_proba(X)).all()
 
 
 def test_a_dead_process_is_a_missing_guest(cancer):
@@ -606,25 +608,6 @@ def test_split_learning_goes_on_without_a_missing_guest(cancer):
     frame = once.communication_.to_frame()
     assert "shop" not in set(frame["sender"])
     assert "shop" not in set(frame["receiver"])
-
-
-@pytest.mark.parametrize(
-    ("table", "nothing"),
-    [
-        (np.full((3, 2), np.nan), True),
-        (np.array([[np.nan, np.nan], [np.nan, 1.0]]), False),
-        (np.array([["a", None]], dtype=object), False),
-        (np.zeros((3, 2), dtype=int), False),
-        (np.empty((0, 2)), False),
-        (pd.DataFrame({"a": [None, None], "b": [pd.NA, pd.NA]}), True),
-        (pd.DataFrame({"a": [None, None], "b": [pd.NA, "x"]}), False),
-        (pd.DataFrame({"a": pd.to_datetime([None, None])}), True),
-        (pl.DataFrame({"a": [None, None], "b": [float("nan")] * 2}), True),
-        (pl.DataFrame({"a": [None, None], "b": ["", None]}), False),
-    ],
-)
-def test_a_table_holds_nothing_where_every_cell_is_missing(table, nothing):
-    assert holds_nothing(table) is nothing
 
 
 # Noise on representations

@@ -6,14 +6,17 @@ import copy
 import logging
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
+from skvfl._rows import apply
 from skvfl.exceptions import (
     InvalidColumnError,
+    InvalidOutputError,
     PartyError,
     PartyValueError,
     ShareableError,
@@ -190,10 +193,23 @@ class TransformerParty(Party):
         return run(self._transformer.transform, self._held["block"])
 
 
-def run(method: Callable[[Any], Any], block: Any) -> np.ndarray:
+def run(
+    method: Callable[[Any], Any], block: Any, what: str = "its transformer"
+) -> np.ndarray:
     """Output of a transformer's method as a plain array, however users like theirs."""
     with config_context(transform_output="default"):
-        output = method(block)
+        output = apply(method, block, what, explain=True)
     if sparse.issparse(output):
         output = output.toarray()
-    return np.asarray(output)
+    output = np.asarray(output)
+    if output.dtype.kind == "O":
+        with suppress(TypeError, ValueError):
+            output = output.astype(np.float64)
+    if output.dtype.kind not in "biuf":
+        raise InvalidOutputError(
+            f"{what} gave values of type {output.dtype} where numbers are due; let it "
+            "encode text, categories and times"
+        )
+    if not output.shape[1]:
+        raise InvalidOutputError(f"{what} gave no column; let it give one at least")
+    return output

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import narwhals.stable.v2 as nw
+from contextlib import suppress
+
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import Pipeline
 
-from skvfl._preprocessing import PartyPreprocessor, _missing
+from skvfl._preprocessing import PartyPreprocessor
+from skvfl._rows import explained, rows_without_values
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
@@ -41,14 +43,15 @@ class EncoderParty(Party):
     def encode(self):
         """Train the encoder on all rows held; representation of the aligned ones."""
         self._held["inputs"] = run(self._transformer.fit_transform, self._held["block"])
-        self._encoder.fit(self._held["inputs"])
+        with explained(self._encoder, self._held["inputs"]):
+            self._encoder.fit(self._held["inputs"])
         return self._send(self._held["inputs"][self._held["aligned"]])
 
     @operation
     def represent(self):
         """Representation of rows to be served, all of which this party must hold."""
         block = self._held["block"]
-        n_missing = int(missing_rows(block).sum())
+        n_missing = int(rows_without_values(block).sum())
         if n_missing:
             raise ShareableError(
                 f"it has no cell of {n_missing} of {block.shape[0]} rows, and "
@@ -142,16 +145,20 @@ class ActiveParty(EncoderParty):
             target = self._target(joint, aligned)
         elif self._distillation == "prediction":
             guessed = self._guess(joint, aligned)
-        self._active_encoder.fit(inputs, **target)
+        with explained(self._active_encoder, inputs):
+            self._active_encoder.fit(inputs, **target)
         enriched = _represent(self._active_encoder, inputs, "active_encoder")
         model = self._fit_model(self._model, enriched, slice(None), guessed)
-        return Pipeline(
-            [
-                ("prepare", self._transformer),
-                ("encode", self._active_encoder),
-                *model.steps,
-            ]
-        ).set_output(transform="default")
+        steps = [
+            ("prepare", self._transformer),
+            ("encode", self._active_encoder),
+            *model.steps,
+        ]
+        for _, step in steps:
+            # Who cannot be told in which container to answer has none but its own.
+            with suppress(AttributeError, ValueError):
+                step.set_output(transform="default")
+        return Pipeline(steps)
 
     def _target(self, joint, aligned):
         """What the encoder is to imitate, and in which rows it is known."""
@@ -230,17 +237,8 @@ class ActiveParty(EncoderParty):
 
 
 def _represent(encoder, inputs, name):
-    """Output of a fitted encoder; an error where it is no matrix for the same rows."""
-    output = run(encoder.transform, inputs)
-    kind = f"{name} {type(encoder).__name__}"
-    if output.ndim != 2 or output.dtype.kind not in "biuf":
-        raise ShareableError(
-            f"its {kind} gave {output.ndim} dimension(s) of type {output.dtype} where "
-            "a matrix of numbers is due"
-        )
-    if len(output) != len(inputs):
-        raise ShareableError(f"its {kind} gave {len(output)} rows for {len(inputs)}")
-    return output
+    """Output of a fitted encoder, which the estimator's parameter of this name gave."""
+    return run(encoder.transform, inputs, f"its {name} {type(encoder).__name__}")
 
 
 def _default_teacher(labels):
@@ -256,32 +254,3 @@ def _default_teacher(labels):
         max_iter=1000,
         use_legacy_attributes=False,
     )
-
-
-def missing_rows(block):
-    """Rows without a single value.
-
-    Parameters
-    ----------
-    block : DataFrame or ndarray
-        A party's columns.
-
-    Returns
-    -------
-    missing : ndarray of bool
-    """
-    if not isinstance(block, np.ndarray):
-        columns = nw.from_native(block, eager_only=True).iter_columns()
-        return np.logical_and.reduce([_missing_cells(column) for column in columns])
-    if block.dtype.kind in "fmM":
-        return np.isnan(block).all(axis=1)
-    if block.dtype.kind == "O":
-        return np.logical_and.reduce([_missing(column) for column in block.T])
-    return np.zeros(len(block), bool)
-
-
-def _missing_cells(column):
-    missing = column.is_null().to_numpy()
-    if column.dtype.is_float():
-        missing = missing | column.is_nan().fill_null(True).to_numpy()
-    return missing.astype(bool)

@@ -116,7 +116,8 @@ class Build:
         except Exception as exc:
             raise TrainingError(
                 f"{call} gave a network that fails on {_PROBED_ROWS} rows of "
-                f"{n_inputs} columns of zeros, with a {type(exc).__name__}"
+                f"{n_inputs} columns of zeros, with a {type(exc).__name__}; it must "
+                "take n_inputs columns"
             ) from exc
         due = _PROBED_ROWS, self.n_outputs
         if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():

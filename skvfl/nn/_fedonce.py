@@ -6,12 +6,10 @@ import hashlib
 
 import numpy as np
 import torch
-from scipy import sparse
 from scipy.special import ndtri
 from torch import nn
 
-from skvfl._preprocessing import _missing
-from skvfl._sklearn import _safe_indexing
+from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError
 from skvfl.federation import operation
 from skvfl.federation._party import run
@@ -108,7 +106,7 @@ class GuestParty(_SplitPart):
             to_steps, to_targets = self._held["sequence"].spawn(2)
             steps = PrivateSteps(self._run, len(inputs), to_steps)
             fit_privately(self._encoder, inputs, steps, self._max_grad_norm, to_targets)
-            representation = self._encoder.transform(inputs)
+            representation = run(self._encoder.transform, inputs)
         return self._add_noise(representation, inputs)
 
     @operation
@@ -180,7 +178,7 @@ class GuestParty(_SplitPart):
         return self._encoder.transform(inputs[:1]).shape[1]
 
     def _require_values(self):
-        if holds_nothing(self._held["block"]):
+        if rows_without_values(self._held["block"]).all():
             raise NothingHeldError("it holds no value of any row")
 
     def _add_noise(self, representation, inputs):
@@ -428,22 +426,6 @@ def train_host_privately(
         weights=weights,
         report=after_step,
     )
-
-
-def holds_nothing(block):
-    """Whether every cell of a table is missing."""
-    if sparse.issparse(block) or not block.shape[0]:
-        return False
-    return all(
-        all(_missing(list(column)).all() for column in _columns(rows))
-        for rows in (_safe_indexing(block, slice(0, 1)), block)
-    )
-
-
-def _columns(table):
-    if hasattr(table, "columns"):
-        return (table[name] for name in table.columns)
-    return iter(np.asarray(table).T)
 
 
 def keyed_noise(key, rows, n_columns):

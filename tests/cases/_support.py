@@ -1,24 +1,29 @@
-"""What the reported failures share: data, and the classifiers they are tried on."""
+"""What the reported failures share: data, and the estimators they are tried on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.base import ClassifierMixin
-from sklearn.datasets import make_classification
-from sklearn.linear_model import LogisticRegression
+from sklearn.base import BaseEstimator
+from sklearn.datasets import make_classification, make_regression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 
 from skvfl import (
     APCVFLClassifier,
+    APCVFLRegressor,
     FedOnceClassifier,
+    FedOnceRegressor,
     RandomProjectionVFL,
     SplitNNClassifier,
+    SplitNNRegressor,
     TabVFLClassifier,
+    TabVFLRegressor,
     VFedSecClassifier,
+    VFedSecRegressor,
 )
 
 COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
@@ -27,8 +32,8 @@ BY_POSITION = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """One classifier, quick to fit, in the configuration that the cases use.
+class Candidate:
+    """One estimator, quick to fit, in the configuration that the cases use.
 
     Attributes
     ----------
@@ -41,8 +46,8 @@ class Classifier:
     """
 
     name: str
-    build: Callable[..., ClassifierMixin]
-    grid: dict[str, list]
+    build: Callable[..., BaseEstimator]
+    grid: dict[str, list] = field(default_factory=dict)
 
     def __call__(self, *, batch_size=16, **params):
         params = {"parties": PARTIES, "active": "a", "random_state": 0, **params}
@@ -60,46 +65,57 @@ def _rap_with_logistic_regression(*, batch_size, **params):
     return RandomProjectionVFL(LogisticRegression(), label_protection=False, **params)
 
 
-def _splitnn(**params):
-    return SplitNNClassifier(**{"max_epochs": 2, **params})
+def _rap_with_ridge(*, batch_size, max_epochs=None, **params):
+    return RandomProjectionVFL(Ridge(), **params)
 
 
-def _fedonce(**params):
-    return FedOnceClassifier(**{"max_epochs": 2, **params})
+def _two_epochs(Estimator, **settings):
+    """Build such an estimator, trained for two epochs where nothing else is said."""
+    return lambda **params: Estimator(**{"max_epochs": 2, **settings, **params})
 
 
-def _apc(**params):
-    return APCVFLClassifier(**{"max_epochs": 2, **params})
-
-
-def _tabvfl(**params):
-    return TabVFLClassifier(**{"max_epochs": 2, "n_steps": 2, **params})
-
-
-def _vfedsec(**params):
-    return VFedSecClassifier(**{"max_epochs": 2, **params})
-
-
+_NET_GRID = {"max_epochs": [1, 2], "batch_size": [8]}
 CLASSIFIERS = [
-    Classifier("APC-VFL", _apc, {"max_epochs": [1, 2], "batch_size": [8]}),
-    Classifier("FedOnce", _fedonce, {"max_epochs": [1, 2], "batch_size": [8]}),
-    Classifier("SplitNN", _splitnn, {"max_epochs": [1, 2], "batch_size": [8]}),
-    Classifier("TabVFL", _tabvfl, {"max_epochs": [1, 2], "batch_size": [8]}),
-    Classifier("vFedSec", _vfedsec, {"max_epochs": [1, 2], "batch_size": [8]}),
-    Classifier(
+    Candidate("APC-VFL", _two_epochs(APCVFLClassifier), _NET_GRID),
+    Candidate("FedOnce", _two_epochs(FedOnceClassifier), _NET_GRID),
+    Candidate("SplitNN", _two_epochs(SplitNNClassifier), _NET_GRID),
+    Candidate("TabVFL", _two_epochs(TabVFLClassifier, n_steps=2), _NET_GRID),
+    Candidate("vFedSec", _two_epochs(VFedSecClassifier), _NET_GRID),
+    Candidate(
         "RAP-perceptron",
         _rap_with_perceptron,
         {"estimator__n_iter_no_change": [1, 2], "estimator__batch_size": [8]},
     ),
-    Classifier(
+    Candidate(
         "RAP-logistic-unprotected",
         _rap_with_logistic_regression,
         {"estimator__C": [0.1, 10.0]},
     ),
 ]
-each_classifier = pytest.mark.parametrize(
-    "make", CLASSIFIERS, ids=lambda classifier: classifier.name
-)
+REGRESSORS = [
+    Candidate("APC-VFL", _two_epochs(APCVFLRegressor)),
+    Candidate("FedOnce", _two_epochs(FedOnceRegressor)),
+    Candidate("SplitNN", _two_epochs(SplitNNRegressor)),
+    Candidate("TabVFL", _two_epochs(TabVFLRegressor, n_steps=2)),
+    Candidate("vFedSec", _two_epochs(VFedSecRegressor)),
+    Candidate("RAP-ridge", _rap_with_ridge),
+]
+
+
+def each(candidates, *names, without=()):
+    """Try a case on these candidates, or on all but some of them."""
+    chosen = [
+        candidate
+        for candidate in candidates
+        if candidate.name in (names or [candidate.name])
+        and candidate.name not in without
+    ]
+    return pytest.mark.parametrize("make", chosen, ids=lambda each: each.name)
+
+
+each_classifier = each(CLASSIFIERS)
+each_regressor = each(REGRESSORS)
+each_net = each(CLASSIFIERS, "FedOnce", "SplitNN", "TabVFL", "vFedSec")
 
 
 def data(n=40, k=2, seed=0):
@@ -112,6 +128,14 @@ def data(n=40, k=2, seed=0):
         n_classes=k,
         n_clusters_per_class=1,
         random_state=seed,
+    )
+    return pd.DataFrame(X, columns=COLUMNS), y
+
+
+def targets(n=60, seed=0):
+    """Six columns, two for each of the parties, and a number to predict."""
+    X, y = make_regression(
+        n_samples=n, n_features=6, n_informative=4, random_state=seed
     )
     return pd.DataFrame(X, columns=COLUMNS), y
 
