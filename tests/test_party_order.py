@@ -34,7 +34,7 @@ PARTIES = {
     "shop10": [7, 8, 9],
 }
 OTHER_WAY = {name: PARTIES[name] for name in ("bank", "shop10", "telco", "shop2")}
-CANONICAL = ["bank", "shop2", "shop10", "telco"]
+CANONICAL = ["shop2", "telco", "bank", "shop10"]
 SHORT = {"max_epochs": 2, "batch_size": 32}
 TABNET = {"n_steps": 2, "n_a": 4, "n_d": 8, "pretraining_epochs": 2, **SHORT}
 PRIVATE = {"epsilon": 5.0, "delta": 1e-3, **SHORT}
@@ -122,6 +122,20 @@ def test_a_position_of_the_active_party_counts_as_written():
     assert_array_equal(second.predict_proba(X), by_name.predict_proba(X))
     other, _ = fitted("SplitNN", OTHER_WAY, active=0)
     assert np.abs(other.predict_proba(X) - first.predict_proba(X)).max() > 1e-6
+
+
+def test_parties_of_the_same_columns_stand_by_name():
+    X, y = table(True)
+    columns = {"p10": [0, 1], "p9": [1, 0], "p": [0], "p09": slice(0, 2)}
+    parties = VerticalPartitioner(parties=columns, allow_overlap=True, remainder="p")
+    vfl = RandomProjectionVFL(LogisticRegression(), parties=parties).fit(X, y)
+    assert list(vfl.partition_.parties_) == ["p", "p09", "p9", "p10"]
+
+
+def test_a_label_owner_without_columns_comes_first():
+    parties = {**PARTIES, "owner": []}
+    vfl, _ = fitted("RAP", parties, active="owner")
+    assert list(vfl.partition_.parties_) == ["owner", *CANONICAL]
 
 
 def test_simulated_parties_keep_their_numerical_order():
