@@ -188,6 +188,7 @@ class View:
         for leaf in leaves:
             self.numbers |= set(numbers_of(leaf, streams))
         arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+        arrays += [column for leaf in leaves for column in listed(leaf)]
         # Later steps may write into them.
         self.arrays += [array.copy() for array in arrays if array.size]
         parts = [np.ascontiguousarray(array).tobytes() for array in arrays]
@@ -207,6 +208,14 @@ class View:
         self.arrays.append(array)
         rows = np.arange(len(array))
         self.messages.append(Message(("computed",), 0, rows, array))
+
+
+def listed(leaf):
+    """Numbers of a list or dict as an array, if it is one of many numbers."""
+    values = list(leaf.values()) if isinstance(leaf, dict) else leaf
+    many = isinstance(values, list | tuple) and len(values) > 8
+    if many and all(isinstance(value, float | np.floating) for value in values):
+        yield np.array(values, float)
 
 
 def words_of(numbers):
@@ -549,7 +558,10 @@ def matrices(view):
         width = int(np.prod(group[0].array.shape[1:]))
         whole = np.full((n_rows, width), np.nan)
         for message in group:
-            whole[message.rows] = message.array.reshape(len(message.array), -1)
+            array = message.array
+            if array.dtype.kind == "u" and array.itemsize > 1:
+                array = array.view(array.dtype.str.replace("u", "i"))  # Fixed point.
+            whole[message.rows] = array.reshape(len(array), -1)
         known = ~np.isnan(whole).any(axis=1)
         if known.mean() > 0.5:
             yield what, known, whole

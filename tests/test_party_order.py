@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -183,6 +184,21 @@ def test_a_partys_secrets_do_not_depend_on_who_else_takes_part(name):
         vfl, _ = fitted(name, parties, **changes)
         drawn.append(SECRETS[name](vfl._parties["shop2"]))
     assert_array_equal(*drawn)
+
+
+def test_a_projection_inside_another_transformer_keeps_its_partys_stream():
+    """A ColumnTransformer fits clones of what it is given."""
+    X, _ = table(True)
+    inside = ColumnTransformer([("project", GaussianProjection(), list(range(5)))])
+    parties = {"a": slice(0, 5), "b": slice(5, 10)}
+    partition = VerticalPartitioner(inside, parties=parties, random_state=0)
+    first, second = (clone(partition).fit(X).transform(X) for _ in range(2))
+    assert_array_equal(first, second)
+    matrices = [
+        each.named_transformers_["project"]._matrix
+        for each in partition.fit(X).transformers_.values()
+    ]
+    assert np.abs(matrices[0] - matrices[1]).max() > 0.01
 
 
 def test_named_children_depend_on_the_name_and_on_the_parent():

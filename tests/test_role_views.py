@@ -4,7 +4,8 @@ Three searches: for streams of somebody else, for somebody else's cells, and for
 that are linear in what a role received. Each has controls in which it must succeed.
 """
 
-from functools import cache
+import sys
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skvfl import (
     APCVFLClassifier,
     APCVFLRegressor,
+    AutoencoderTransformer,
     FedOnceClassifier,
     FedOnceRegressor,
     GaussianProjection,
@@ -38,6 +40,8 @@ from skvfl import (
     VFedSecClassifier,
     VFedSecRegressor,
 )
+from skvfl._random import seed_party
+from skvfl.nn._streams import private_generator
 
 N_ROWS = 360
 NAMES = ("bank", "shop", "telco")
@@ -46,14 +50,20 @@ WITH_TEXT = {name: [*columns, f"{name}_city"] for name, columns in PARTIES.items
 ACTIVE = "bank"
 # All rows in one batch, so that a message of training is about all of them.
 SHORT = {"max_epochs": 2, "batch_size": N_ROWS}
-TABNET = {"n_steps": 2, "n_a": 4, "n_d": 6, "pretraining_epochs": 2, **SHORT}
+TABNET = {"n_steps": 2, "n_a": 4, "n_d": 24, "pretraining_epochs": 2, **SHORT}
 PRIVATE = {"epsilon": 5.0, "delta": 1e-3, "max_epochs": 2, "batch_size": 64}
-GUEST = NoiseAsTargetsEncoder(3, max_epochs=1)
+GUEST = NoiseAsTargetsEncoder(10, max_epochs=1)
+ENCODER = AutoencoderTransformer(12, hidden_layer_sizes=(16,), max_epochs=2)
+ENCODERS = {
+    "local_encoder": ENCODER,
+    "joint_encoder": ENCODER,
+    "active_encoder": ENCODER,
+}
 
 ESTIMATORS = {
     "RAP": RandomProjectionVFL(LogisticRegression()),
     "RAP, regression": RandomProjectionVFL(
-        Ridge(), projection=GaussianProjection(random_state=2**31), whiten=True
+        Ridge(), projection=GaussianProjection(kind="gaussian"), whiten=True
     ),
     "SplitNN": SplitNNClassifier(early_stopping=True, **SHORT),
     "SplitNN, regression": SplitNNRegressor(**SHORT),
@@ -66,9 +76,9 @@ ESTIMATORS = {
     "FedOnce, private guests": FedOnceClassifier(
         guest=GUEST, n_split_epochs=1, **PRIVATE
     ),
-    "APC-VFL": APCVFLClassifier(**SHORT),
-    "APC-VFL, joint": APCVFLClassifier(inference="joint", **SHORT),
-    "APC-VFL, regression": APCVFLRegressor(distillation="prediction", **SHORT),
+    "APC-VFL": APCVFLClassifier(**ENCODERS),
+    "APC-VFL, joint": APCVFLClassifier(inference="joint", **ENCODERS),
+    "APC-VFL, regression": APCVFLRegressor(distillation="prediction", **ENCODERS),
     "TabVFL": TabVFLClassifier(**TABNET),
     "TabVFL, local": TabVFLClassifier(design="local", **TABNET),
     "TabVFL, local encoder": TabVFLRegressor(design="local_encoder", **TABNET),
@@ -77,7 +87,7 @@ ESTIMATORS = {
 SERVERS = {"RAP": ("estimator_", "_whitener"), "vFedSec": ("_server",)}
 # Less than this share of the variance of a column counts as not seen: a label, which is
 # noise and the sum of all columns, explains some of every one.
-HIDDEN = 0.4
+HIDDEN = 0.25
 # Who may see others' columns, and how well at least in these short fits. The pages of
 # the user guide say so of each: a rotation (RAP), activations (SplitNN), the sum of the
 # secure layer (vFedSec), representations (FedOnce, APC-VFL), mixtures (TabVFL).
@@ -86,18 +96,18 @@ SEEN = {
     ("RAP, regression", "server"): 0.99,
     ("SplitNN", ACTIVE): 0.9,
     ("SplitNN, regression", ACTIVE): 0.9,
-    ("vFedSec", "server"): 0.5,
-    ("vFedSec, regression", "server"): 0.5,
-    ("vFedSec, clusters", "server"): 0.5,
+    ("vFedSec", "server"): 0.7,
+    ("vFedSec, regression", "server"): 0.7,
+    ("vFedSec, clusters", "server"): 0.7,
     ("FedOnce", ACTIVE): 0.5,
     ("FedOnce, split", ACTIVE): 0.5,
-    ("FedOnce, private", ACTIVE): 0.99,
-    ("FedOnce, private guests", ACTIVE): 0.5,
+    ("FedOnce, private", ACTIVE): 0.95,
+    ("FedOnce, private guests", ACTIVE): 0.7,
     ("APC-VFL", ACTIVE): 0.9,
     ("APC-VFL, joint", ACTIVE): 0.9,
     ("APC-VFL, regression", ACTIVE): 0.9,
     ("TabVFL", ACTIVE): 0.99,
-    ("TabVFL, local", ACTIVE): 0.2,
+    ("TabVFL, local", ACTIVE): 0.1,
     ("TabVFL, local encoder", ACTIVE): 0.4,
 }
 # It sees predictions, functions of all columns, as every active party does.
@@ -106,13 +116,6 @@ SEES_PREDICTIONS = {("RAP", ACTIVE), ("RAP, regression", ACTIVE)}
 DEAF = ("RAP", "RAP, regression", "FedOnce", "FedOnce, private", "APC-VFL")
 
 each_estimator = pytest.mark.parametrize("name", ESTIMATORS)
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONWARNINGS", "ignore")
-        yield
 
 
 @cache
@@ -207,8 +210,6 @@ def _child(streams):
 
 
 def _torch(streams):
-    from skvfl.nn._streams import private_generator
-
     generator = private_generator(_child(streams))
     torch.rand(2000, generator=generator)
     return generator
@@ -256,12 +257,20 @@ def test_a_planted_ancestor_is_found_in_every_estimator(name):
 
 @pytest.mark.parametrize("name", ["RAP", "SplitNN", "FedOnce, private", "TabVFL"])
 def test_streams_that_are_not_one_way_are_found(name, monkeypatch):
-    import sys
-
     for module in [m for n, m in sys.modules.items() if n.startswith("skvfl")]:
         if hasattr(module, "one_way"):
             monkeypatch.setattr(module, "one_way", lambda sequence: sequence)
     assert len(stream_leaks(fit(name))) >= 4
+
+
+@pytest.mark.parametrize("struck_out", [True, False])
+def test_a_users_seed_of_all_projections_is_not_handed_over(struck_out, monkeypatch):
+    if not struck_out:
+        keep = partial(seed_party, leaves=False)
+        monkeypatch.setattr("skvfl._random_projection.seed_party", keep)
+    seeded = GaussianProjection(random_state=2**31)
+    views = fit("RAP", RandomProjectionVFL(LogisticRegression(), projection=seeded))
+    assert bool(stream_leaks(views)) == (not struck_out)
 
 
 # Cells
@@ -341,15 +350,17 @@ def test_passive_parties_of_one_round_receive_nothing(name):
             assert not view.messages
 
 
-@pytest.mark.parametrize("name", [n for n in ESTIMATORS if "vFedSec" not in n])
+# Not vFedSec, whose messages are masked, nor what hardly shows to who may see it.
+IN_THE_CLEAR = [n for n in ESTIMATORS if "vFedSec" not in n and n != "TabVFL, local"]
+
+
+@pytest.mark.parametrize("name", IN_THE_CLEAR)
 @pytest.mark.filterwarnings("ignore::skvfl.exceptions.PrivacyLeakWarning")
 def test_columns_are_found_by_everybody_who_overhears_the_messages(name):
     views = fit(name, overheard=True)
-    for role in others(ACTIVE):
-        (other,) = set(others(role)) - {ACTIVE}
-        seen = reconstruction(views.roles[role], raw(other)).mean()
-        needed = min(SEEN[name, r] for r in (ACTIVE, "server") if (name, r) in SEEN)
-        assert seen > min(0.5, needed), (role, seen)
+    for role in ("shop", "telco"):
+        (other,) = {"shop", "telco"} - {role}
+        assert reconstruction(views.roles[role], raw(other)).max() > HIDDEN, role
 
 
 @pytest.mark.parametrize("masked", [True, False])
