@@ -176,7 +176,6 @@ class Message:
 class View:
     """Everything that one role has."""
 
-    things: list = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     numbers: set = field(default_factory=set)
     arrays: list[np.ndarray] = field(default_factory=list)
