@@ -222,11 +222,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             del self.feature_names_in_
         written = self.partition_.parties_
         self._active = party_name(written, self.active)
-        # Everything after this goes through the parties in one order, so that sums,
-        # networks and batches do not depend on how a dict was written.
-        self.partition_.parties_ = {
-            name: written[name] for name in canonical_order(written)
-        }
+        # Everything after this goes through the parties in one order, so that sums and
+        # networks do not depend on how a dict was written.
+        self.partition_.parties_ = canonical_order(written)
         return X
 
     def _split(self, X, *, fitting=False):

@@ -123,9 +123,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     error unless ``remainder="drop"``.
 
     Output columns stand in the order in which the parties are written. The estimators
-    of this package take parties in the order of their names instead (``party2`` before
-    ``party10``), so that the same seed gives the same result whichever way they are
-    written; a position given as ``active`` counts in the order as written.
+    of this package take parties in the order of their first columns in the table
+    instead, so that the same seed gives the same result whichever way they are written;
+    a position given as ``active`` counts in the order as written.
 
     This object belongs to whoever may see the whole table. Names of one-hot encoded
     columns are values of the table, in ``get_feature_names_out`` and in the HTML
@@ -626,18 +626,29 @@ def party_name(names, active):
     raise ValueError(f"active={active!r} is not one of the parties {names}")
 
 
-def canonical_order(names):
-    """Names in the order in which estimators take the parties, however written.
+def canonical_order(parties):
+    """Parties in an order that does not depend on how a dict or a list was written.
 
-    That of the alphabet, in which ``party2`` comes before ``party10``.
+    They stand as their first columns do in the table, which is how most people write
+    them; parties of the same first column by name, ``party2`` before ``party10``.
+
+    Parameters
+    ----------
+    parties : dict of str to ndarray of int
+        Positions of the columns that each party holds; a party without any comes first.
+
+    Returns
+    -------
+    parties : dict of str to ndarray of int
     """
 
     def key(name):
         # Every second part is a run of digits.
         parts = re.split(r"(\d+)", name)
-        return [int(p) if i % 2 else p for i, p in enumerate(parts)], name
+        natural = [int(part) if i % 2 else part for i, part in enumerate(parts)]
+        return min(parties[name], default=-1), natural, name
 
-    return sorted(names, key=key)
+    return {name: parties[name] for name in sorted(parties, key=key)}
 
 
 def _resolve_transformer(transformer):

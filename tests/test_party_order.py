@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -34,7 +35,7 @@ PARTIES = {
     "shop10": [7, 8, 9],
 }
 OTHER_WAY = {name: PARTIES[name] for name in ("bank", "shop10", "telco", "shop2")}
-CANONICAL = ["bank", "shop2", "shop10", "telco"]
+CANONICAL = ["shop2", "telco", "bank", "shop10"]
 SHORT = {"max_epochs": 2, "batch_size": 32}
 TABNET = {"n_steps": 2, "n_a": 4, "n_d": 8, "pretraining_epochs": 2, **SHORT}
 PRIVATE = {"epsilon": 5.0, "delta": 1e-3, **SHORT}
@@ -124,6 +125,20 @@ def test_a_position_of_the_active_party_counts_as_written():
     assert np.abs(other.predict_proba(X) - first.predict_proba(X)).max() > 1e-6
 
 
+def test_parties_of_the_same_columns_stand_by_name():
+    X, y = table(True)
+    columns = {"p10": [0, 1], "p9": [1, 0], "p": [0], "p09": slice(0, 2)}
+    parties = VerticalPartitioner(parties=columns, allow_overlap=True, remainder="p")
+    vfl = RandomProjectionVFL(LogisticRegression(), parties=parties).fit(X, y)
+    assert list(vfl.partition_.parties_) == ["p", "p09", "p9", "p10"]
+
+
+def test_a_label_owner_without_columns_comes_first():
+    parties = {**PARTIES, "owner": []}
+    vfl, _ = fitted("RAP", parties, active="owner")
+    assert list(vfl.partition_.parties_) == ["owner", *CANONICAL]
+
+
 def test_simulated_parties_keep_their_numerical_order():
     X, y = np.random.default_rng(0).normal(size=(40, 12)), np.arange(40) % 2
     vfl = RandomProjectionVFL(LogisticRegression(), parties=12, random_state=0)
@@ -169,6 +184,21 @@ def test_a_partys_secrets_do_not_depend_on_who_else_takes_part(name):
         vfl, _ = fitted(name, parties, **changes)
         drawn.append(SECRETS[name](vfl._parties["shop2"]))
     assert_array_equal(*drawn)
+
+
+def test_a_projection_inside_another_transformer_keeps_its_partys_stream():
+    """A ColumnTransformer fits clones of what it is given."""
+    X, _ = table(True)
+    inside = ColumnTransformer([("project", GaussianProjection(), list(range(5)))])
+    parties = {"a": slice(0, 5), "b": slice(5, 10)}
+    partition = VerticalPartitioner(inside, parties=parties, random_state=0)
+    first, second = (clone(partition).fit(X).transform(X) for _ in range(2))
+    assert_array_equal(first, second)
+    matrices = [
+        each.named_transformers_["project"]._matrix
+        for each in partition.fit(X).transformers_.values()
+    ]
+    assert np.abs(matrices[0] - matrices[1]).max() > 0.01
 
 
 def test_named_children_depend_on_the_name_and_on_the_parent():

@@ -75,6 +75,8 @@ def test_streams_are_reproducible_and_different():
 def test_what_a_party_is_given_does_not_hold_the_root(random_state):
     root = np.random.SeedSequence(2**100 + 1)
     projection = GaussianProjection(random_state=random_state)
-    given = seed_party(projection, root.spawn(2)[1])._sequence
+    seeded = seed_party(projection, root.spawn(2)[1])
+    assert seeded.random_state is None
+    given = seeded._sequence
     assert given.entropy not in (root.entropy, random_state)
     assert given.spawn_key == ()
