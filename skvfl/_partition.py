@@ -30,6 +30,7 @@ from skvfl._sklearn import (
     _VisualBlock,
 )
 from skvfl._splitters import RoundRobin
+from skvfl._warnings import speaking_for
 from skvfl.exceptions import InvalidColumnError, PartyValueError, party_error
 
 CHUNK_ROWS = 512
@@ -650,7 +651,8 @@ def _transform_party(name, transformer, block):
 
 def _run(name, method, block):
     try:
-        output = method(block)
+        with speaking_for(name):
+            output = method(block)
     except InvalidColumnError as exc:
         raise party_error(name, f"among its own columns, {exc}", exc) from exc
     except Exception as exc:

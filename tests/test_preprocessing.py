@@ -372,6 +372,7 @@ def test_output_columns_follow_the_input_columns():
     seen=st.lists(st.sampled_from([*"abcdefg", None]), min_size=1, max_size=30),
     later=st.lists(st.sampled_from([*"abcdefghi", None]), min_size=1),
 )
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.ColumnWarning")
 def test_categories_agree_with_one_hot_encoder(max_categories, seen, later):
     seen.append("a")
     X, later = column(seen), column(later)

@@ -10,7 +10,9 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
+from skvfl._warnings import speaking_for
 from skvfl.exceptions import (
+    ColumnWarning,
     InvalidColumnError,
     PartyError,
     ShareableError,
@@ -67,13 +69,16 @@ class Party:
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")
         try:
-            return method(self, **arguments)
+            with speaking_for(self.name):
+                return method(self, **arguments)
         except Exception as exc:
             raise party_error(self.name, self._tell(exc, operation), exc) from exc
 
     def _tell(self, exc: Exception, operation: str) -> str:
         if isinstance(exc, InvalidColumnError):
             return f"among its own columns, {exc}"
+        if isinstance(exc, ColumnWarning):  # where warnings are errors
+            return str(exc).removeprefix(f"party {self.name!r}: ")
         if isinstance(exc, ShareableError):
             if isinstance(exc, PartyError) and exc.party == self.name:
                 return exc.message
