@@ -399,6 +399,7 @@ def test_unseen_category_goes_to_the_bucket_or_to_zeros():
     assert_array_equal(preprocessor.transform(later), [[0, 0, 0, 0, 1]] * 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 def test_at_most_max_categories_columns():
     X = column([f"id{i}" for i in range(500)])
     assert fit_transform(X).shape == (500, 100)
@@ -865,6 +866,7 @@ def test_frame_without_string_names():
     assert_array_equal(fitted.get_feature_names_out(), ["x0_a", "x0_b", "x1"])
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 def test_no_training_row_is_kept():
     rng = np.random.default_rng(0)
     numbers = rng.standard_normal((400, 4))
