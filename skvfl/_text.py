@@ -106,7 +106,7 @@ DATE = re.compile(
 MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august"]
 MONTHS += ["september", "october", "november", "december"]
 CLOCK = re.compile(
-    r"(?P<sign>-)?(?:(?P<days>\d+)\s+days?,?\s+)?(?P<hours>\d{1,3}):(?P<minutes>[0-5]\d)"
+    r"(?P<sign>-)?(?:(?P<days>\d{1,6})\s+days?,?\s+)?(?P<hours>\d{1,3}):(?P<minutes>[0-5]\d)"
     r"(?::(?P<seconds>[0-5]\d)(?:\.(?P<fraction>\d{1,9}))?)?"
     r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?"
 )
@@ -430,11 +430,11 @@ class Dates(_DateFormat, Reading):
             return None
         try:
             time = datetime(*self._date(found), *_time_of_day(found))
-        except ValueError:
+            if self.aware:
+                time = time.replace(tzinfo=_zone(found)).astimezone(UTC)
+        except (ValueError, OverflowError):  # the calendar has no such time
             return None
-        if not self.aware:
-            return time
-        return time.replace(tzinfo=_zone(found)).astimezone(UTC).replace(tzinfo=None)
+        return time.replace(tzinfo=None)
 
     def _date(self, found):
         if found["a"]:

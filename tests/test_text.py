@@ -9,6 +9,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skvfl import (
@@ -413,6 +415,37 @@ def test_a_column_that_is_called_an_identifier():
 )
 def test_ordinary_columns_need_no_word(column):
     fit(column)
+
+
+PIECES = ["1", "12", "1999", "00", "31", ".", ",", " ", "-", "/", ":", "'", "(", ")"]
+PIECES += [
+    "+",
+    "T",
+    "Z",
+    "e",
+    "€",
+    "%",
+    "kg",
+    "Dec",
+    "pm",
+    "days",
+    "inf",
+    "\u00b2",
+    "?",
+]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.lists(st.sampled_from(PIECES)).map("".join), min_size=1, max_size=9))
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.ColumnWarning")
+def test_any_text_gives_finite_numbers_or_an_error_that_names_the_column(column):
+    error = ""
+    try:
+        later = out(fit(column), [*column[::-1], "", None])
+    except InvalidColumnError as exc:
+        later, error = np.zeros(1), str(exc)
+    assert np.isfinite(later).all()
+    assert not error or "'amount'" in error
 
 
 # What crosses, what is kept
