@@ -41,6 +41,7 @@ from skvfl._sklearn import (
     _VisualBlock,
 )
 from skvfl._splitters import RoundRobin
+from skvfl._warnings import speaking_for
 from skvfl.exceptions import (
     InvalidColumnError,
     InvalidOutputError,
@@ -715,7 +716,8 @@ def _transform_party(name, transformer, block):
 
 def _run(name, method, block):
     try:
-        output = apply(method, block)
+        with speaking_for(name):
+            output = apply(method, block)
     except InvalidColumnError as exc:
         raise party_error(name, f"among its own columns, {exc}", exc) from exc
     except InvalidOutputError as exc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import re
 from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, date, timedelta
@@ -30,13 +30,20 @@ from skvfl._sklearn import (
     _check_feature_names_in,
     _fit_context,
 )
+from skvfl._text import (
+    AWARE_DATETIMES,
+    DATETIMES,
+    DURATIONS,
+    NUMBERS,
+    OBJECT_DTYPES,
+    PLAIN,
+    STRINGS,
+    guess,
+)
+from skvfl._warnings import warn_about_column
 from skvfl.exceptions import InvalidColumnError
 
-NUMBERS = "numbers"
-STRINGS = "strings"
-DATETIMES = "datetimes"
-AWARE_DATETIMES = "datetimes with time zone"
-DURATIONS = "durations"
+CATEGORIES = "categories"  # strings that somebody has declared to be categories
 EMPTY = "no values"
 
 INFINITE = (
@@ -58,16 +65,44 @@ FAMILIES = {
     DATETIMES: (date, np.datetime64),
 }
 MISSING_TYPES = {"NoneType", "NAType", "NaTType"}
-OBJECT_DTYPES = {
-    NUMBERS: "f8",
-    DATETIMES: "M8[us]",
-    AWARE_DATETIMES: "M8[us]",
-    DURATIONS: "m8[us]",
-}
 NUMERIC_DTYPES = "biuf"
 WIDE_INTEGERS = {nw.Int128, nw.UInt128}
 ONE_SECOND = np.timedelta64(1, "s")
 CHUNK_CELLS = 2**15
+NOT_FOUND = -2  # a category, in place of its output column
+
+# Warnings about a column speak of shares, which few rows do not give.
+ENOUGH_ROWS = 20
+ENOUGH_LATER_ROWS = 10
+FEW_ROWS = 200  # where repeated numbers show first, in a column that has them
+NAME_OF_ID = re.compile(r"(?i:(?:_|\b)(?:id|ids|uuid|guid)(?:_|\b))|[a-z]I[Dd]$")
+ID_NUMBERS = (
+    "looks like an identifier: its whole numbers are all different and {}; it tells "
+    "nothing about other rows, so leave it out unless it has a meaning"
+)
+ID_STRINGS = (
+    "looks like an identifier: {} of its {} values are different; it tells nothing "
+    "about other rows and puts values of single rows into the fitted model, so leave "
+    "it out or convert it to something that repeats"
+)
+RARE = (
+    "holds mostly rare categories: {:.0%} of its rows have one that is too rare to "
+    "learn from or to have a column of its own; group the categories, or convert the "
+    "column if it is numbers or dates"
+)
+UNKNOWN = (
+    "holds categories that fit did not see in {} of {} rows; they count as unknown: "
+    "look for another spelling or another coding"
+)
+OTHER_CASE = (
+    "holds categories that differ from those of fit only by upper and lower case in "
+    "{} of {} rows; they count as unknown"
+)
+OTHER_BLANKS = (
+    "holds categories that differ from those of fit only by blanks in {} of {} rows; "
+    "the blanks are ignored"
+)
+UNREAD = "holds text that cannot be read as {} in {} of {} rows; it counts as missing"
 
 
 class CellTypeError(InvalidColumnError, TypeError):
@@ -82,9 +117,11 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
 
     - Numbers and booleans: missing values are imputed by the median, then the column
       is standardised.
-    - Strings and categories: one-hot encoded. A missing value is a category of its
-      own.
+    - Strings and categories: one-hot encoded, without blanks around them. A missing
+      value is a category of its own.
     - Datetimes and durations: seconds, imputed by the median and standardised.
+    - Strings of which nearly all are numbers, dates or times of day: what they are.
+      A column that is of a categorical type stays one of categories.
 
     Parameters
     ----------
@@ -116,6 +153,17 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     A category that was not seen during :term:`fit` goes to the infrequent bucket if
     there is one, and else becomes all zeros. A missing value that was not seen during
     :term:`fit` does the same.
+
+    Numbers as text may have a separator of thousands, a decimal comma, a currency, a
+    percent sign or another unit, parentheses for negative ones, and markers such as
+    "?", "NA" or "-" for missing ones; dates may be written as 2024-12-31, 31.12.2024,
+    12/31/2024 or 31 Dec 2024, with a time or without. The whole column decides what is
+    ambiguous. Digits with leading zeros are codes, hence categories.
+
+    A :class:`~skvfl.exceptions.ColumnWarning` names a column that may be read in two
+    ways or in none, looks like an identifier, holds mostly rare categories, or comes
+    later with other categories or with text that cannot be read, which counts as
+    missing.
 
     A column without any value in :term:`fit` becomes a constant 0, whatever it holds
     later, and a warning names it. A column of numbers that is constant, up to
@@ -190,9 +238,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         X_out : {ndarray, sparse matrix} of shape (n_samples, n_features_out)
             Finite numbers of type `dtype`; sparse where `X` is.
         """
-        table = self._read(X, reset=True)
-        self._fit(table)
-        return self._transform(table)
+        return self._transform(self._fit(self._read(X, reset=True)))
 
     def transform(self, X):
         """Impute, standardise and encode.
@@ -281,25 +327,53 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             raise type(exc)(f"{self._describe(j)} {exc}") from None
 
     def _describe(self, j):
-        name = _check_feature_names_in(self, None)[j]
-        return f"column {str(name)!r} (position {j})"
+        return f"column {str(self._name(j))!r} (position {j})"
+
+    def _name(self, j):
+        return _check_feature_names_in(self, None)[j]
+
+    def _warn(self, j, message):
+        warn_about_column(f"{self._describe(j)} {message}")
 
     def _fit(self, table):
+        """Learn from what was read; return it with text read as what it is."""
         self._sparse = sparse.issparse(table)
         self._encodings = {}
         self._origins = {}
+        self._readings = {}
         if self._sparse:
             kinds = self._fit_sparse(table)
         else:
+            if isinstance(table, list):
+                table = list(map(self._understand, range(len(table)), table))
             kinds = self._fit_columns(_columns(table))
         for j, kind in enumerate(kinds):
             if kind == EMPTY:
-                warnings.warn(
-                    f"{self._describe(j)} has no value at all: it becomes a constant 0",
-                    UserWarning,
-                    stacklevel=4,
-                )
+                self._warn(j, "has no value at all: it becomes a constant 0")
         self.kinds_ = kinds
+        return table
+
+    def _understand(self, j, column):
+        """Read text that is numbers or times; learn how categories are encoded."""
+        kind, values = column
+        if kind not in (STRINGS, CATEGORIES) or _all_missing(values):
+            return kind, values
+        counts = Counter(values)
+        missing = counts.pop(None, 0)
+        if kind == STRINGS:
+            reading, remark = guess(counts)
+            if remark:
+                self._warn(j, remark)
+            if reading is not None:
+                typed, n_unread = reading.read(values)
+                self._readings[j] = reading, n_unread / counts.total()
+                if reading.kind == NUMBERS:
+                    self._warn_of_numeric_id(j, typed)
+                return reading.kind, typed
+        self._encodings[j] = _encode(counts, missing, self.max_categories)
+        if not (kind == STRINGS and remark):
+            self._warn_of_rare(j, counts)
+        return STRINGS, values
 
     def _fit_columns(self, columns):
         kinds = []
@@ -308,17 +382,34 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             if _all_missing(values):
                 kind = EMPTY
                 statistics.append((0.0, 0.0, np.inf))
-            elif kind == STRINGS:
-                self._encodings[j] = _encode(values, self.max_categories)
-            else:
+            elif kind != STRINGS:
                 if kind != NUMBERS:
                     self._origins[j] = _origin(values)
                     values = _seconds(values, self._origins[j])
+                elif values.dtype.kind in "iu":
+                    self._warn_of_numeric_id(j, values)
                 with self._naming(j):
                     statistics.append(_statistics(values))
             kinds.append(kind)
         self._median, self._mean, self._scale = np.reshape(statistics, (-1, 3)).T
         return kinds
+
+    def _warn_of_numeric_id(self, j, values):
+        why = _why_identifier(values, NAME_OF_ID.search(str(self._name(j))))
+        if why:
+            self._warn(j, ID_NUMBERS.format(why))
+
+    def _warn_of_rare(self, j, counts):
+        n_rows = counts.total()
+        if n_rows < ENOUGH_ROWS:
+            return
+        if len(counts) >= 0.9 * n_rows:
+            self._warn(j, ID_STRINGS.format(len(counts), n_rows))
+            return
+        single = sum(count == 1 for count in counts.values()) / n_rows
+        rare = max(single, self._encodings[j].rare)
+        if rare > 0.5:
+            self._warn(j, RARE.format(rare))
 
     def _fit_sparse(self, table):
         X, missing, columns = self._read_sparse(table)
@@ -374,7 +465,10 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             with self._naming(j):
                 values = self._match(j, kind, values)
             if j in self._encodings:
-                self._encodings[j].write(values, out[:, ends[j] - widths[j] : ends[j]])
+                block = out[:, ends[j] - widths[j] : ends[j]]
+                remark = self._encodings[j].write(values, block)
+                if remark:
+                    self._warn(j, remark)
             else:
                 targets[j][:] = values
         self._standardise(numbers, out, numeric, ends[numeric] - 1)
@@ -383,6 +477,10 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     def _match(self, j, kind, values):
         """Values of the fitted kind; a column without any value has every kind."""
         fitted = self.kinds_[j]
+        if kind == CATEGORIES:
+            kind = STRINGS
+        if kind == STRINGS and fitted in PLAIN:
+            kind, values = self._read_text(j, values)
         if kind == fitted:
             return _seconds(values, self._origins[j]) if j in self._origins else values
         if fitted == EMPTY and kind == NUMBERS:
@@ -393,6 +491,20 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 "or fit again"
             )
         return np.full(len(values), None if fitted == STRINGS else np.nan)
+
+    def _read_text(self, j, values):
+        """Text where fit saw numbers or times, or text that it took for them."""
+        fitted = self.kinds_[j]
+        reading, usual = self._readings.get(j, (PLAIN[fitted], 0.0))
+        typed, n_unread = reading.read(values)
+        if not n_unread:
+            return fitted, typed
+        if j not in self._readings or reading.is_other_clock(values):
+            return STRINGS, values
+        n_present = sum(value is not None for value in values)
+        if n_unread > (0.05 + usual) * n_present:
+            self._warn(j, UNREAD.format(fitted, n_unread, n_present))
+        return fitted, typed
 
     def _standardise(self, numbers, out, columns, positions):
         """Impute and scale these input columns into these positions of ``out``."""
@@ -450,35 +562,94 @@ class Encoding(NamedTuple):
         Output column of all other categories, or -1 if there is none.
     labels : list of str
         Names of the output columns.
+    rare : float
+        Share of the rows of fit whose category has no column of its own.
+    tidy : bool
+        Whether no category of fit had blanks too many.
     """
 
     codes: dict[str | None, int]
     unknown: int
     labels: list[str]
+    rare: float
+    tidy: bool
 
     def write(self, values, out):
-        """Set the ones of ``values`` in a block of zeros."""
-        found = map(self.codes.get, values, repeat(self.unknown))
+        """Set the ones of ``values`` in a block of zeros.
+
+        Returns
+        -------
+        remark : str or None
+            What users should be told about the column.
+        """
+        found = map(self.codes.get, values, repeat(NOT_FOUND))
         codes = np.fromiter(found, np.intp, len(values))
+        strange = np.flatnonzero(codes == NOT_FOUND)
+        remark = None
+        if strange.size:
+            others = values[strange]
+            tidied = {
+                text: self.codes.get(_tidy(text), NOT_FOUND) for text in set(others)
+            }
+            codes[strange] = [tidied[text] for text in others]
+            remark = self._remark(values, others, tidied)
+            codes[codes == NOT_FOUND] = self.unknown
         rows = np.flatnonzero(codes >= 0)
         out[rows, codes[rows]] = 1
+        return remark
+
+    def _remark(self, values, others, tidied):
+        """Why so many categories are not those of fit, if that is out of the common."""
+        counts = Counter(others)
+        del counts[None]
+        unknown = {text: n for text, n in counts.items() if tidied[text] == NOT_FOUND}
+        n_unknown = sum(unknown.values())
+        n_present = len(values) - np.count_nonzero(values == None)  # noqa: E711
+        if self.unknown < 0 and unknown:
+            known = {label.casefold() for label in self.codes if label is not None}
+            n_case = sum(
+                n for text, n in unknown.items() if _tidy(text).casefold() in known
+            )
+            if n_case:
+                return OTHER_CASE.format(n_case, n_present)
+        # As far above the share of fit as below all of them.
+        usual = (1 + self.rare) / 2
+        if n_present >= ENOUGH_LATER_ROWS and n_unknown > usual * n_present:
+            return UNKNOWN.format(n_unknown, n_present)
+        n_blanks = counts.total() - n_unknown
+        if self.tidy and n_blanks:
+            return OTHER_BLANKS.format(n_blanks, n_present)
+        return None
 
 
-def _encode(values, max_categories):
+def _tidy(label):
+    """A category without blanks around it, and with single ones inside."""
+    return None if label is None else " ".join(label.split())
+
+
+def _encode(counts, missing, max_categories):
     """Choose categories as OneHotEncoder does; forget the infrequent ones."""
-    counts = Counter(values)
+    tidied = Counter()
+    for label, count in counts.items():
+        tidied[_tidy(label)] += count
+    is_tidy = all(label in counts for label in tidied)
+    counts = tidied
+    if missing:
+        counts[None] = missing
     categories = sorted(counts, key=lambda label: (label is None, label or ""))
     unknown = -1
+    rare = 0.0
     if len(categories) >= max_categories:
         unknown = max_categories - 1
         kept = set(sorted(categories, key=counts.get)[-unknown:])
         categories = [label for label in categories if label in kept]
+        rare = 1 - sum(counts[label] for label in kept) / counts.total()
     missing = _unused("nan", counts)
     labels = [missing if label is None else label for label in categories]
     if unknown >= 0:
         labels.append(_unused("infrequent_sklearn", counts))
     codes = {label: code for code, label in enumerate(categories)}
-    return Encoding(codes, unknown, labels)
+    return Encoding(codes, unknown, labels, rare, is_tidy)
 
 
 def _unused(name, taken):
@@ -486,6 +657,32 @@ def _unused(name, taken):
     while name in taken:
         name += "_"
     return name
+
+
+def _why_identifier(values, is_called_one):
+    """What makes a column of whole numbers look like an identifier, or None."""
+    n_rows = len(values)
+    if n_rows < ENOUGH_ROWS:
+        return None
+    first = values[:FEW_ROWS].tolist()
+    if len(set(first)) < len(first):
+        return None
+    why = _why_if_all_differ(values, is_called_one)
+    return why if why and np.unique(values).size == n_rows else None
+
+
+def _why_if_all_differ(values, is_called_one):
+    if values.dtype.kind == "f" and not (np.floor(values) == values).all():
+        return None
+    span = float(values.max()) - float(values.min()) + 1
+    # So many draws from a range this narrow would almost surely meet twice.
+    if len(values) ** 2 >= 20 * span:
+        return "from a narrow range, as numbers given in turn are"
+    if is_called_one:
+        return "the column is called one"
+    if (values[1:] > values[:-1]).all():
+        return "in rising order"
+    return None
 
 
 def _statistics(values):
@@ -558,7 +755,7 @@ def _columns(table):
 def _read_series(series):
     """Kind and values of a frame's column."""
     if series.dtype in (nw.Categorical, nw.Enum):
-        return STRINGS, _labels(series.to_list())
+        return CATEGORIES, _labels(series.to_list())
     if series.dtype in WIDE_INTEGERS:
         series = series.cast(nw.Float64)
     kind, values = _read_values(series.to_numpy())
@@ -594,8 +791,12 @@ def _read_objects(values):
     missing = _missing(values)
     present = values[~missing]
     kinds = {_family(cell_type) for cell_type in set(map(type, present))}
-    if kinds == {DATETIMES}:
-        kinds = {_time_kind(value) for value in present}
+    if DATETIMES in kinds:
+        times = filter(_is_time, present)
+        kinds = kinds - {DATETIMES} | {_time_kind(value) for value in times}
+    if len(kinds) == 2 and STRINGS in kinds:
+        kinds.remove(STRINGS)
+        return _read_mixture(*kinds, values, missing)
     if len(kinds) > 1:
         raise InvalidColumnError(
             f"mixes {' and '.join(sorted(kinds))}; convert it to one of them"
@@ -603,15 +804,33 @@ def _read_objects(values):
     kind = kinds.pop() if kinds else STRINGS
     if kind == STRINGS:
         return STRINGS, np.where(missing, None, values)
+    return kind, _typed(kind, present, missing)
+
+
+def _read_mixture(kind, values, missing):
+    """Values of one kind of which some are text that can be read in one way only."""
+    is_text = np.fromiter((isinstance(value, str) for value in values), bool)
+    typed, n_unread = PLAIN[kind].read(np.where(is_text, values, None))
+    if n_unread:
+        raise InvalidColumnError(
+            f"mixes {' and '.join(sorted([kind, STRINGS]))}; convert it to one of them"
+        )
+    others = ~(is_text | missing)
+    typed[others] = _typed(kind, values[others], ~others)[others]
+    return kind, typed
+
+
+def _typed(kind, present, missing):
+    """Array of a kind with these values where none is missing."""
     if kind == AWARE_DATETIMES:
         utc = [value.astimezone(UTC).replace(tzinfo=None) for value in present]
         present = np.array(utc, dtype=object)
-    typed = np.full(len(values), None).astype(OBJECT_DTYPES[kind])
+    typed = np.full(len(missing), None).astype(OBJECT_DTYPES[kind])
     try:
         typed[~missing] = present.astype(typed.dtype)
     except OverflowError:
         raise InvalidColumnError(TOO_LARGE.format(typed.dtype)) from None
-    return kind, typed
+    return typed
 
 
 def _family(cell_type):
@@ -622,6 +841,10 @@ def _family(cell_type):
         if issubclass(cell_type, types):
             return kind
     return None
+
+
+def _is_time(value):
+    return _family(type(value)) == DATETIMES
 
 
 def _time_kind(time):

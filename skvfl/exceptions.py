@@ -97,6 +97,14 @@ class PrivacyBudgetError(ShareableError, ValueError):
     """A privacy budget cannot be kept, or there is nothing to spend it on."""
 
 
+class ColumnWarning(UserWarning):
+    """A party's column may not say what its owner thinks it says.
+
+    The message names the column, and the party where there is one, and never quotes a
+    value of the table.
+    """
+
+
 class MissingPartyWarning(UserWarning):
     """A party did not answer, and the others go on without it."""
 

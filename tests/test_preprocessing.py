@@ -372,6 +372,7 @@ def test_output_columns_follow_the_input_columns():
     seen=st.lists(st.sampled_from([*"abcdefg", None]), min_size=1, max_size=30),
     later=st.lists(st.sampled_from([*"abcdefghi", None]), min_size=1),
 )
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.ColumnWarning")
 def test_categories_agree_with_one_hot_encoder(max_categories, seen, later):
     seen.append("a")
     X, later = column(seen), column(later)
@@ -398,6 +399,7 @@ def test_unseen_category_goes_to_the_bucket_or_to_zeros():
     assert_array_equal(preprocessor.transform(later), [[0, 0, 0, 0, 1]] * 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 def test_at_most_max_categories_columns():
     X = column([f"id{i}" for i in range(500)])
     assert fit_transform(X).shape == (500, 100)
@@ -864,6 +866,7 @@ def test_frame_without_string_names():
     assert_array_equal(fitted.get_feature_names_out(), ["x0_a", "x0_b", "x1"])
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 def test_no_training_row_is_kept():
     rng = np.random.default_rng(0)
     numbers = rng.standard_normal((400, 4))

@@ -14,7 +14,9 @@ from scipy import sparse
 from sklearn import config_context
 
 from skvfl._rows import apply
+from skvfl._warnings import speaking_for
 from skvfl.exceptions import (
+    ColumnWarning,
     InvalidColumnError,
     InvalidOutputError,
     PartyError,
@@ -136,7 +138,8 @@ def shielded(
         In place of any other exception, see :meth:`Party.perform`.
     """
     try:
-        return function(*args, **kwargs)
+        with speaking_for(name):
+            return function(*args, **kwargs)
     except Exception as exc:
         LOGGER.debug("party %r failed in %r", name, operation, exc_info=True)
         error = party_error(name, _tell(exc, name, operation), exc)
@@ -147,6 +150,8 @@ def shielded(
 def _tell(exc: Exception, name: str, operation: str) -> str:
     if isinstance(exc, InvalidColumnError):
         return f"among its own columns, {exc}"
+    if isinstance(exc, ColumnWarning):  # where warnings are errors
+        return str(exc).removeprefix(f"party {name!r}: ")
     if isinstance(exc, ShareableError):
         if isinstance(exc, PartyError) and exc.party == name:
             return exc.message
