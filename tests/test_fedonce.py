@@ -794,6 +794,12 @@ def test_noise_is_a_secret_function_of_the_row():
     assert_allclose(both.std(axis=0), 1, atol=0.05)
 
 
+def test_noise_is_the_same_for_both_zeros():
+    """They are equal, so that noise must not tell them apart."""
+    zeros, key = np.zeros((1, 2)), bytes(32)
+    assert_array_equal(keyed_noise(key, zeros, 3), keyed_noise(key, -zeros, 3))
+
+
 # A budget of differential privacy
 
 

@@ -1187,3 +1187,17 @@ def test_a_fitted_partitioner_holds_no_row():
     assert row in pickle.dumps(control)
     single = VerticalPartitioner(parties={"a": slice(None)}).fit(NUMBERS)
     assert row not in pickle.dumps(single)
+
+
+@pytest.mark.parametrize("n_rows", [1, 511, 512, 513, 1031])
+def test_a_block_has_all_rows_however_many_there_are(n_rows):
+    """Blocks are copied in pieces; memory that was not written shows as garbage."""
+    X = np.random.default_rng(0).normal(size=(n_rows, 3))
+    parties = {"bank": [2, 0], "shop": [1]}
+    partition = VerticalPartitioner("passthrough", parties=parties).fit(NUMBERS[:, :3])
+    for _ in range(3):
+        blocks = partition.split(X)
+        assert_array_equal(blocks["bank"], X[:, [2, 0]])
+        assert_array_equal(blocks["shop"], X[:, [1]])
+        assert blocks["bank"].flags.f_contiguous
+        assert not np.shares_memory(blocks["bank"], X)
