@@ -1,7 +1,7 @@
 """Held-out rows of early stopping: nothing of them reaches training, in any method."""
 
 import copy
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -39,8 +39,8 @@ MAKE = {
 }
 
 
-@pytest.fixture(scope="module")
-def rows():
+@cache
+def table():
     """Columns and labels that have nothing to do with each other."""
     X, y = load_breast_cancer(return_X_y=True)
     X, y = X[:N_ROWS, :6], y[:N_ROWS].copy()
@@ -49,19 +49,28 @@ def rows():
     return X.astype(np.float32), y
 
 
-@pytest.fixture(scope="module", params=sorted(MAKE))
-def method(request, rows):
-    """A method, the fit of all rows, and which of them it held out."""
-    X, y = rows
-    make = MAKE[request.param]
-    fitted = make().fit(X, y)
+@cache
+def fit(name):
+    """The fit of all rows, and which of them are held out: whose label is not seen."""
+    X, y = table()
+    fitted = MAKE[name]().fit(X, y)
     held_out = []
     for i in range(N_ROWS):
         other = y.copy()
         other[i] = 1 - other[i]
-        if make().fit(X, other).loss_curve_ == fitted.loss_curve_:
+        if MAKE[name]().fit(X, other).loss_curve_ == fitted.loss_curve_:
             held_out.append(i)
-    return request.param, fitted, held_out
+    return fitted, held_out
+
+
+@pytest.fixture
+def rows():
+    return table()
+
+
+@pytest.fixture(params=sorted(MAKE))
+def method(request):
+    return request.param, *fit(request.param)
 
 
 def test_labels_of_held_out_rows_never_reach_training(method):
@@ -101,6 +110,19 @@ def test_their_loss_is_the_weighted_mean_in_evaluation_mode(method, rows):
     assert fitted.validation_loss_curve_ == pytest.approx([expected], rel=1e-4)
 
 
+@pytest.mark.parametrize("design", ["joint", "local_encoder", "local"])
+def test_columns_of_held_out_rows_never_reach_pretraining(design, rows):
+    X, y = rows
+    make = partial(MAKE["tabvfl"], pretrain=True, design=design, max_epochs=1)
+    curve = make().fit(X, y).pretraining_loss_curve_
+    _, held_out = fit("tabvfl")
+    for moved in (held_out, [min({*range(6)} - {*held_out})]):
+        other = X.copy()
+        other[moved] += 1
+        same = make().fit(other, y).pretraining_loss_curve_ == curve
+        assert same is (moved is held_out)
+
+
 class Normed(nn.Sequential):
     """Counts its steps, as its running statistics do."""
 
@@ -113,7 +135,6 @@ class Normed(nn.Sequential):
 NORMED = {
     "splitnn": {"bottom": Normed, "top": Normed},
     "vfedsec": {"bottom": Normed, "top": Normed},
-    "tabvfl": {"pretrain": True},
     "fedonce": {"local": Normed, "host": Normed},
 }
 
@@ -145,12 +166,22 @@ class Watched(LocalTransport):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_looks"), [("splitnn", 2), ("vfedsec", 2), ("tabvfl", 5)]
+    ("name", "settings", "n_looks"),
+    [
+        ("splitnn", NORMED["splitnn"], 2),
+        ("vfedsec", NORMED["vfedsec"], 2),
+        ("tabvfl", {"pretrain": True}, 5),
+        ("tabvfl", {"pretrain": True, "design": "local_encoder"}, 5),
+        ("tabvfl", {"pretrain": True, "design": "local"}, 3),
+    ],
+    ids=["splitnn", "vfedsec", "joint", "local encoder", "local"],
 )
-def test_looking_at_held_out_rows_leaves_all_networks_as_they_are(name, n_looks, rows):
+def test_looking_at_held_out_rows_leaves_all_networks_as_they_are(
+    name, settings, n_looks, rows
+):
     """From the last step of an epoch to the copies of the best networks."""
     Watched.seen.clear()
-    MAKE[name](**NORMED[name], max_epochs=1, transport=Watched()).fit(*rows)
+    MAKE[name](**settings, max_epochs=1, transport=Watched()).fit(*rows)
     looks = []
     for operations, before, after in Watched.seen:
         same = len(before) == len(after) and all(
@@ -159,7 +190,7 @@ def test_looking_at_held_out_rows_leaves_all_networks_as_they_are(name, n_looks,
             for key in old
         )
         looks.append(same)
-        if operations & {"backward", "adapt"}:
+        if operations & {"backward", "adapt", "pretrain_alone"}:
             assert not same
             looks.clear()
         if "remember" in operations:

@@ -78,6 +78,7 @@ def test_streams_are_reproducible_and_different():
     assert seeds == [int_seed(child) for child in again]
     assert len(set(seeds)) == 100
     assert all(0 <= seed < 2**31 for seed in seeds)
+    assert max(seeds) > 2**30
 
 
 @pytest.mark.parametrize("random_state", [None, 5])
