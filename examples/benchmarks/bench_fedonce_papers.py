@@ -724,12 +724,10 @@ def quick_plan(plan):
 
 
 def measurements(quick, done):
-    """Yield the lines of every part, data set and seed that is not done, seed first."""
+    """Yield the lines of every part, seed and data set that are not done."""
     yield machine(quick)
-    for seed in range(
-        max(plan.seeds for plans in PARTS.values() for plan in plans.values())
-    ):
-        for part, plans in PARTS.items():
+    for part, plans in PARTS.items():
+        for seed in range(max(plan.seeds for plan in plans.values())):
             for name, plan in plans.items():
                 plan = quick_plan(plan) if quick else plan
                 if seed < plan.seeds:
