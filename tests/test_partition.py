@@ -21,10 +21,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
     StandardScaler,
 )
+from sklearn.utils import get_tags
 
 from skvfl import (
     Contiguous,
@@ -1201,3 +1203,24 @@ def test_a_block_has_all_rows_however_many_there_are(n_rows):
         assert_array_equal(blocks["shop"], X[:, [1]])
         assert blocks["bank"].flags.f_contiguous
         assert not np.shares_memory(blocks["bank"], X)
+
+
+class Plain(TransformerMixin, BaseEstimator):
+    """A transformer with the tags that all have."""
+
+
+def test_tags_are_what_all_transformers_agree_on():
+    def tags(*transformers):
+        parties = [(f"p{i}", each, [i]) for i, each in enumerate(transformers)]
+        return get_tags(VerticalPartitioner(parties=parties))
+
+    same, mixed = tags(MaxAbsScaler(), MaxAbsScaler()), tags(MaxAbsScaler(), Plain())
+    assert same.input_tags.sparse
+    assert same.input_tags.allow_nan
+    assert not mixed.input_tags.sparse
+    assert not mixed.input_tags.allow_nan
+    for transformers, expected in (
+        ([PCA(1), PCA(1)], ["float64", "float32"]),
+        ([PCA(1), Plain()], ["float64"]),
+    ):
+        assert tags(*transformers).transformer_tags.preserves_dtype == expected
