@@ -118,10 +118,10 @@ ax.set(xlabel="bytes that crossed in fit", ylabel="accuracy on the test rows")
 ax.legend()
 
 # %%
-# The leftmost point of the first curve is the one round. Split learning needs about ten
-# times its bytes, in hundreds of rounds, to get there. The guests' transformer matters
-# little here: a quarter of a digit has 16 pixels, so 16 numbers can hold all of it, and
-# 16 principal components do.
+# The leftmost point of the first curve is the one round. Split learning needs more than
+# ten times its bytes, in hundreds of rounds, to get there. The guests' transformer
+# matters little here: a quarter of a digit has 16 pixels, so 16 numbers can hold all of
+# it, and both 16 principal components and 16 random features do.
 
 # %%
 # The same with differential privacy

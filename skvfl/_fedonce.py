@@ -262,7 +262,7 @@ class _BaseFedOnce(_BaseSplitNN):
         if missing:
             warnings.warn(
                 f"{len(missing)} of {len(guests)} guests did not answer, and zeros "
-                f"stand for what they would have sent: {'; '.join(map(str, missing))}",
+                f"stand for their representations: {'; '.join(map(str, missing))}",
                 MissingPartyWarning,
                 stacklevel=5,
             )
@@ -291,7 +291,14 @@ class _BaseFedOnce(_BaseSplitNN):
             return task.call_on_fit_task_end(estimator=self)
 
         host.perform(
-            "learn_once", {"received": received, "train": train_host, "report": report}
+            "learn_once",
+            {
+                "received": received,
+                "train": train_host,
+                "report": report,
+                # Means and deviations of rows are a release that nobody accounts for.
+                "standardise": self.epsilon is None,
+            },
         )
 
     def _train_split(self, session, plan, n_rows, sequence, context):
@@ -364,12 +371,8 @@ class _BaseFedOnce(_BaseSplitNN):
             list(holding.values()), "encode", current_log(), expected
         )
         check_rows(received, n_rows, self._widths)
-        zeros = {
-            name: np.zeros((n_rows, width), dtype=np.float32)
-            for name, width in self._widths.items()
-        }
         answers = host.perform(
-            operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
+            operation, {"start": 0, "stop": n_rows, "received": received}
         )
         return check_answers(answers)
 
@@ -576,7 +579,10 @@ class _BaseFedOnce(_BaseSplitNN):
         return own + sum(self._widths.values())
 
     def transform(self, X):
-        """Joint representation: the host's local network's, then every guest's.
+        """Joint representation: what the head is given.
+
+        The outputs of the host's local network, then every guest's representation,
+        standardised as the host does it (with a budget, as it was sent).
 
         Parameters
         ----------
@@ -655,7 +661,8 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         Number of outputs of the local network.
     host : array-like of int or callable, default=(64,)
         The head, given in the same way: the paper's host model. Its inputs are the
-        outputs of the local network and every guest's representation.
+        outputs of the local network and every guest's representation, which the host
+        standardises (not with a budget).
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -684,7 +691,8 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         of any row that it is asked about. Either a
         :class:`~skvfl.exceptions.PartyError`, or a
         :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
-        of its representation. A guest that refuses its input is an error in any case.
+        of its standardised representation: the mean of what it sent in ``fit``. A guest
+        that refuses its input is an error in any case.
     missing_rows : {"raise", "impute"}, default="raise"
         What happens in ``fit`` to rows of which a party of two columns or more holds no
         value at all: an error that names the party and counts them, or they are imputed
@@ -693,7 +701,8 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
-        away; in split epochs it therefore cancels in the difference of two epochs.
+        away; in split epochs it therefore cancels in the difference of two epochs. It
+        is added before the host standardises.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.
@@ -768,11 +777,13 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     predict in one place.
 
     *Deviations from the paper.* Every party scales its own columns, and nothing is
-    normalised over parties. The order of the rows in batches is drawn anew in every
-    epoch. Private training draws every batch by Poisson sampling, as its accountant
-    assumes. The paper's own guest can be trained with a budget, but the assignment of
-    targets makes rows depend on each other, which clipping does not bound: see
-    :ref:`the user guide <fedonce_privacy>`.
+    normalised over parties. The host standardises what arrives, each number by its mean
+    and deviation over the rows of ``fit``, whatever their weights; with a budget it
+    does not, because these would be a release that nobody accounts for. The order of
+    the rows in batches is drawn anew in every epoch. Private training draws every batch
+    by Poisson sampling, as its accountant assumes. The paper's own guest can be trained
+    with a budget, but the assignment of targets makes rows depend on each other, which
+    clipping does not bound: see :ref:`the user guide <fedonce_privacy>`.
 
     References
     ----------
@@ -958,7 +969,8 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         Number of outputs of the local network.
     host : array-like of int or callable, default=(64,)
         The head, given in the same way: the paper's host model. Its inputs are the
-        outputs of the local network and every guest's representation.
+        outputs of the local network and every guest's representation, which the host
+        standardises (not with a budget).
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -987,7 +999,8 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         of any row that it is asked about. Either a
         :class:`~skvfl.exceptions.PartyError`, or a
         :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
-        of its representation. A guest that refuses its input is an error in any case.
+        of its standardised representation: the mean of what it sent in ``fit``. A guest
+        that refuses its input is an error in any case.
     missing_rows : {"raise", "impute"}, default="raise"
         What happens in ``fit`` to rows of which a party of two columns or more holds no
         value at all: an error that names the party and counts them, or they are imputed
@@ -996,7 +1009,8 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
-        away; in split epochs it therefore cancels in the difference of two epochs.
+        away; in split epochs it therefore cancels in the difference of two epochs. It
+        is added before the host standardises.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.
@@ -1067,11 +1081,13 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     predict in one place.
 
     *Deviations from the paper.* Every party scales its own columns, and nothing is
-    normalised over parties. The order of the rows in batches is drawn anew in every
-    epoch. Private training draws every batch by Poisson sampling, as its accountant
-    assumes. The paper's own guest can be trained with a budget, but the assignment of
-    targets makes rows depend on each other, which clipping does not bound: see
-    :ref:`the user guide <fedonce_privacy>`.
+    normalised over parties. The host standardises what arrives, each number by its mean
+    and deviation over the rows of ``fit``, whatever their weights; with a budget it
+    does not, because these would be a release that nobody accounts for. The order of
+    the rows in batches is drawn anew in every epoch. Private training draws every batch
+    by Poisson sampling, as its accountant assumes. The paper's own guest can be trained
+    with a budget, but the assignment of targets makes rows depend on each other, which
+    clipping does not bound: see :ref:`the user guide <fedonce_privacy>`.
 
     References
     ----------

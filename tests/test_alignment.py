@@ -200,3 +200,13 @@ def test_a_byte_order_mark_before_the_first_name_is_dropped():
     spaced = shop.set_axis(["ID ", "z"], axis=1)
     with pytest.raises(AlignmentError, match=r"'shop': its table .* 'id' .*has 'ID '"):
         align({"bank": bank, "shop": spaced}, on="id")
+
+
+@pytest.mark.parametrize("convert", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("lacking", [float("nan"), None])
+def test_ids_that_are_no_number_are_missing(convert, lacking):
+    """A polars column may hold NaN, which is neither null nor equal to itself."""
+    bank = convert({"id": [1.0, lacking, 3.0], "age": [1, 2, 3]})
+    shop = convert({"id": [1.0, 3.0], "spend": [1, 2]})
+    with pytest.raises(AlignmentError, match=r"'bank': 1 of 3 ids .* are missing"):
+        align({"bank": bank, "shop": shop}, "id")

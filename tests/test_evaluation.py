@@ -233,6 +233,29 @@ def test_compare_takes_parties_with_transformers_of_their_own(cancer, rap):
     pd.testing.assert_series_equal(again["score"], frame["score"])
 
 
+@pytest.mark.parametrize("transformer", ["auto", "passthrough", PCA(2)])
+def test_compare_baselines_keep_the_partitions_transformer(cancer, rap, transformer):
+    X, y = cancer
+    parties = {"a": [0, 1, 2], "b": [3, 4, 5]}
+    frame = compare(
+        rap,
+        X,
+        y,
+        parties=VerticalPartitioner(transformer, parties=parties, remainder="drop"),
+        baseline=MODEL,
+        scoring="neg_log_loss",
+        cv=2,
+        random_state=0,
+    )
+    prepare = VerticalPartitioner(transformer, parties={"b": [0, 1, 2]})
+    alone = make_pipeline(prepare, MODEL)
+    expected = cross_val_score(alone, X[:, 3:6], y, cv=2, scoring="neg_log_loss").mean()
+    assert frame.loc["b alone", "score"] == pytest.approx(expected, rel=1e-6)
+    together = make_pipeline(VerticalPartitioner(transformer, parties=parties), MODEL)
+    expected = cross_val_score(together, X[:, :6], y, cv=2, scoring="neg_log_loss")
+    assert frame.loc["centralised", "score"] == pytest.approx(expected.mean(), rel=1e-6)
+
+
 def test_compare_gives_the_remainder_to_its_party(cancer, rap):
     X, y = cancer
     partition = VerticalPartitioner(parties={"a": [0], "b": [1]}, remainder="b")

@@ -21,10 +21,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
     StandardScaler,
 )
+from sklearn.utils import get_tags
 
 from skvfl import (
     Contiguous,
@@ -1187,3 +1189,38 @@ def test_a_fitted_partitioner_holds_no_row():
     assert row in pickle.dumps(control)
     single = VerticalPartitioner(parties={"a": slice(None)}).fit(NUMBERS)
     assert row not in pickle.dumps(single)
+
+
+@pytest.mark.parametrize("n_rows", [1, 511, 512, 513, 1031])
+def test_a_block_has_all_rows_however_many_there_are(n_rows):
+    """Blocks are copied in pieces; memory that was not written shows as garbage."""
+    X = np.random.default_rng(0).normal(size=(n_rows, 3))
+    parties = {"bank": [2, 0], "shop": [1]}
+    partition = VerticalPartitioner("passthrough", parties=parties).fit(NUMBERS[:, :3])
+    for _ in range(3):
+        blocks = partition.split(X)
+        assert_array_equal(blocks["bank"], X[:, [2, 0]])
+        assert_array_equal(blocks["shop"], X[:, [1]])
+        assert blocks["bank"].flags.f_contiguous
+        assert not np.shares_memory(blocks["bank"], X)
+
+
+class Plain(TransformerMixin, BaseEstimator):
+    """A transformer with the tags that all have."""
+
+
+def test_tags_are_what_all_transformers_agree_on():
+    def tags(*transformers):
+        parties = [(f"p{i}", each, [i]) for i, each in enumerate(transformers)]
+        return get_tags(VerticalPartitioner(parties=parties))
+
+    same, mixed = tags(MaxAbsScaler(), MaxAbsScaler()), tags(MaxAbsScaler(), Plain())
+    assert same.input_tags.sparse
+    assert same.input_tags.allow_nan
+    assert not mixed.input_tags.sparse
+    assert not mixed.input_tags.allow_nan
+    for transformers, expected in (
+        ([PCA(1), PCA(1)], ["float64", "float32"]),
+        ([PCA(1), Plain()], ["float64"]),
+    ):
+        assert tags(*transformers).transformer_tags.preserves_dtype == expected

@@ -1,10 +1,10 @@
 """The FedOnce paper's accuracy tables on the data at hand.
 
 Prints one JSON object per line. A full run also appends the lines to
-``docs/benchmarks/fedonce_papers.jsonl`` and goes on where that record ends, so that a
-run may be stopped and started again; it ends by writing the page of the user guide
-that shows the record. Needs the data sets in the folder that the environment variable
-SKVFL_DATA names.
+``docs/benchmarks/fedonce_papers.jsonl`` and measures only what that record lacks, so
+that a run may be stopped and started again, and lines that a change has made wrong may
+be deleted; it ends by writing the page of the user guide that shows the record. Needs
+the data sets in the folder that the environment variable SKVFL_DATA names.
 
     python bench_fedonce_papers.py [--quick | --write-docs]
 """
@@ -16,7 +16,7 @@ import platform
 import time
 import warnings
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -121,10 +121,10 @@ PHISHING = Networks((30, 30), (30,), 30)
 UJI = Networks((50, 50, 50, 30), (30, 10), 32)
 IMAGES = Networks((128,), (128,), 64, d=16)
 PLANS = {
-    "phishing": Plan(PHISHING, seeds=5),
+    "phishing": Plan(PHISHING, seeds=4),
     "digits": Plan(
         Networks((64,), (64,), 32, d=16),
-        seeds=5,
+        seeds=3,
         guest_epochs=40,
         host_epochs=60,
         split_epochs=40,
@@ -135,7 +135,7 @@ PLANS = {
     ),
     "digits, d = 3": Plan(
         Networks((64,), (64,), 32),
-        seeds=5,
+        seeds=3,
         guest_epochs=40,
         host_epochs=60,
         split_epochs=40,
@@ -188,7 +188,7 @@ PLANS = {
     ),
 }
 BUDGET_PLANS = {
-    "phishing": Budget(Networks((30,), (10,), 16), seeds=4),
+    "phishing": Budget(Networks((30,), (10,), 16), seeds=3),
     "covtype": Budget(
         Networks((50,), (30,), 16),
         seeds=3,
@@ -477,25 +477,26 @@ def by_host(name, plan, seed):
     partition = VerticalPartitioner(parties=table.parties).fit(parts.X[:2])
     held = partition.parties_
     hosts = list(held)[plan.hosts]
-    guests, seconds = {}, {}
-    for method, settings in {
+    training = {
         ONCE: {},
         UNTRAINED: {"max_epochs": 0},
         FIXED: {"update_every": None},
-    }.items():
-        guests[method], seconds[method] = trained_guests(
-            parts, plan, seed, table.parties, **settings
-        )
-    start = time.process_time()
-    guests[WITH_PCA] = {
-        party: PCA(min(plan.networks.d, len(columns)), random_state=0)
-        for party, columns in held.items()
     }
-    seconds[WITH_PCA] = time.process_time() - start
-    for method in (ONCE, WITH_PCA, UNTRAINED, FIXED):
+
+    def with_guests(method):
+        if method == WITH_PCA:
+            seconds = 0.0
+            guests = {
+                party: PCA(min(plan.networks.d, len(columns)), random_state=0)
+                for party, columns in held.items()
+            }
+        else:
+            guests, seconds = trained_guests(
+                parts, plan, seed, table.parties, **training[method]
+            )
         runs = []
         for host in hosts:
-            others = {k: guest for k, guest in guests[method].items() if k != host}
+            others = {k: guest for k, guest in guests.items() if k != host}
             parties = VerticalPartitioner(plan.scaler, parties=table.parties)
             estimator = once(
                 parts,
@@ -507,13 +508,20 @@ def by_host(name, plan, seed):
                 lr=plan.host_lr,
             )
             runs.append(measure(estimator, parts))
-        yield method, runs, {"guest_seconds": round(seconds[method], 2)}
-    yield SOLO, [alone(parts, plan, seed, held[host]) for host in hosts], {}
-    yield COMBINE, [alone(parts, plan, seed)], {}
-    yield LINEAR, [linear(parts)], {}
-    yield SAME_BYTES, [same_bytes(parts, plan, seed, table.parties)], {}
+        return runs, {"guest_seconds": round(seconds, 2)}
+
+    for method in (ONCE, WITH_PCA, UNTRAINED, FIXED):
+        yield method, {}, partial(with_guests, method)
+    yield SOLO, {}, lambda: [alone(parts, plan, seed, held[host]) for host in hosts]
+    yield COMBINE, {}, lambda: [alone(parts, plan, seed)]
+    yield LINEAR, {}, lambda: [linear(parts)]
+    yield SAME_BYTES, {}, lambda: [same_bytes(parts, plan, seed, table.parties)]
     settings = {"max_epochs": plan.split_epochs, "batch_size": 100, "lr": 3e-3}
-    yield SPLIT, [split_learning(parts, plan, seed, table.parties, **settings)], {}
+    yield (
+        SPLIT,
+        {},
+        lambda: [split_learning(parts, plan, seed, table.parties, **settings)],
+    )
 
 
 def private(method, parts, plan, seed, parties, host, epsilon, settings):
@@ -594,13 +602,17 @@ def with_budget(name, plan, seed):
     """Table 6: accuracy by ε. The host is another party in every split."""
     parts = split(read(name), seed, plan.rows)
     parties, host = four_parties(name), seed % 4
-    for method in PRIVATE_METHODS:
+
+    def run(method, epsilon):
         settings = chosen_settings(name, plan, method)
+        run = private(method, parts, plan, seed, parties, host, epsilon, settings)
+        spent = {k: run[k] for k in ("epsilon_spent",) if k in run}
+        return [run], {**spent, "settings": settings}
+
+    for method in PRIVATE_METHODS:
         noisy = method not in (NO_NOISE, OURS_NO_NOISE)
         for epsilon in BUDGETS if noisy else [None]:
-            run = private(method, parts, plan, seed, parties, host, epsilon, settings)
-            spent = {k: run[k] for k in ("epsilon_spent",) if k in run}
-            yield method, [run], {"epsilon": epsilon, **spent, "settings": settings}
+            yield method, {"epsilon": epsilon}, partial(run, method, epsilon)
 
 
 def importances(parts):
@@ -630,34 +642,34 @@ def by_share(name, plan, seed):
     """Figure 9: two parties, by the host's share of the dominant columns."""
     parts = split(read(name), seed, plan.rows)
     importance = importances(parts)
-    yield COMBINE, [alone(parts, plan, seed)], {"share": None}
+    yield COMBINE, {"share": None}, lambda: [alone(parts, plan, seed)]
+
+    def with_guest(held):
+        guests, _ = trained_guests(parts, plan, seed, {"guest": held["guest"]})
+        estimator = once(
+            parts,
+            plan,
+            seed,
+            parties=VerticalPartitioner(plan.scaler, parties=held),
+            guest=guests,
+            lr=plan.host_lr,
+        )
+        return [measure(estimator, parts)]
+
     for share in SHARES:
-        parties = biased_halves(importance, share, seed)
-        guests, _ = trained_guests(parts, plan, seed, {"guest": parties["guest"]})
-        for method, run in {
-            SOLO: lambda held=parties["host"]: alone(parts, plan, seed, held),
-            ONCE: lambda held=parties, guests=guests: measure(
-                once(
-                    parts,
-                    plan,
-                    seed,
-                    parties=VerticalPartitioner(plan.scaler, parties=held),
-                    guest=guests,
-                    lr=plan.host_lr,
-                ),
-                parts,
-            ),
-            SAME_BYTES: lambda held=parties: same_bytes(parts, plan, seed, held),
-        }.items():
-            yield method, [run()], {"share": share}
+        what = {"share": share}
+        held = biased_halves(importance, share, seed)
+        yield SOLO, what, lambda held=held: [alone(parts, plan, seed, held["host"])]
+        yield ONCE, what, partial(with_guest, held)
+        yield SAME_BYTES, what, lambda held=held: [same_bytes(parts, plan, seed, held)]
 
 
 def by_parties(name, plan, seed):
     """Figure 8: a wide table, by the number of parties."""
     parts = split(read(name), seed, plan.rows)
-    yield COMBINE, [alone(parts, plan, seed)], {"parties": None}
-    for n_parties in PARTIES:
-        parties = Contiguous(n_parties)
+    yield COMBINE, {"parties": None}, lambda: [alone(parts, plan, seed)]
+
+    def with_guests(parties):
         guests, seconds = trained_guests(parts, plan, seed, parties)
         others = {party: guest for party, guest in guests.items() if party != "party0"}
         estimator = once(
@@ -668,11 +680,18 @@ def by_parties(name, plan, seed):
             guest=others,
             lr=plan.host_lr,
         )
-        what = {"parties": n_parties}
-        yield ONCE, [measure(estimator, parts)], {**what, "guest_seconds": seconds}
+        return [measure(estimator, parts)], {"guest_seconds": seconds}
+
+    for n_parties in PARTIES:
+        parties, what = Contiguous(n_parties), {"parties": n_parties}
         held = slice(parts.X.shape[1] // n_parties)
-        yield SOLO, [alone(parts, plan, seed, held)], what
-        yield SAME_BYTES, [same_bytes(parts, plan, seed, parties)], what
+        yield ONCE, what, partial(with_guests, parties)
+        yield SOLO, what, partial(lambda held: [alone(parts, plan, seed, held)], held)
+        yield (
+            SAME_BYTES,
+            what,
+            partial(lambda parties: [same_bytes(parts, plan, seed, parties)], parties),
+        )
 
 
 RUN = {
@@ -705,29 +724,34 @@ def quick_plan(plan):
 
 
 def measurements(quick, done):
-    """Yield the lines of every part, data set and seed that is not done, seed first."""
-    yield [machine(quick)]
-    for seed in range(
-        max(plan.seeds for plans in PARTS.values() for plan in plans.values())
-    ):
-        for part, plans in PARTS.items():
+    """Yield the lines of every part, seed and data set that are not done."""
+    yield machine(quick)
+    for part, plans in PARTS.items():
+        for seed in range(max(plan.seeds for plan in plans.values())):
             for name, plan in plans.items():
                 plan = quick_plan(plan) if quick else plan
-                if seed >= plan.seeds or (part, name, seed) in done:
-                    continue
-                yield [*lines(part, name, plan, seed)]
+                if seed < plan.seeds:
+                    yield from lines(part, name, plan, seed, done)
 
 
-def lines(part, name, plan, seed):
-    """Yield the lines of one part, data set and seed."""
+def lines(part, name, plan, seed, done):
+    """Yield the lines of one part, data set and seed that are not done."""
     table = read(name)
-    for method, runs, what in RUN[part](name, plan, seed):
-        yield {
+    for method, what, run in RUN[part](name, plan, seed):
+        line = {
             "part": part,
             "dataset": name,
             "seed": seed,
             "method": method,
             **what,
+        }
+        if key(line) in done:
+            continue
+        runs = run()
+        runs, more = runs if isinstance(runs, tuple) else (runs, {})
+        yield {
+            **line,
+            **more,
             "scores": [round(run["score"], 4) for run in runs],
             "bytes": round(np.mean([run["bytes"] for run in runs])),
             "seconds": round(np.mean([run["seconds"] for run in runs]), 2),
@@ -738,6 +762,12 @@ def lines(part, name, plan, seed):
                 networks=plan.networks._asdict(), **describe(plan)
             )._asdict(),
         }
+
+
+def key(line):
+    """Return what tells a line from all others."""
+    names = ("part", "dataset", "seed", "method", "epsilon", "share", "parties")
+    return tuple(line.get(name) for name in names)
 
 
 def describe(plan):
@@ -1449,14 +1479,14 @@ def recorded():
 def run(quick):
     """Measure what the record lacks, and append it."""
     record = [] if quick else recorded()
-    done = {(line["part"], line.get("dataset"), line.get("seed")) for line in record}
+    done = set(map(key, record))
     SETTINGS.update(
         ((line["dataset"], line["method"]), line["settings"])
         for line in record
         if line["part"] == "privacy"
     )
-    for group in measurements(quick, done):
-        text = "".join(f"{json.dumps(line)}\n" for line in group)
+    for line in measurements(quick, done):
+        text = f"{json.dumps(line)}\n"
         print(text, end="", flush=True)
         if not quick:
             with RECORD.open("a", encoding="utf-8") as file:

@@ -14,7 +14,7 @@ from skvfl.exceptions import ShareableError
 from skvfl.federation import operation
 from skvfl.federation._party import run
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
-from skvfl.nn._split import SplitParty, TopParty, public_order, tensor
+from skvfl.nn._split import TINY, SplitParty, TopParty, public_order, tensor
 from skvfl.privacy import SampledGaussian
 
 
@@ -191,6 +191,10 @@ class GuestParty(_SplitPart):
 class HostParty(_SplitPart, TopParty):
     """The host: the labels, a local network on its own columns, and the head.
 
+    The head is given what the local network puts out, and every guest's representation,
+    of which the host standardises each number: networks of guests put out numbers of
+    all sizes, and the local network, which learns with the head, needs no help.
+
     Parameters
     ----------
     name, transformer, build_local, optimize, stream
@@ -224,7 +228,7 @@ class HostParty(_SplitPart, TopParty):
         )
 
     @operation
-    def learn_once(self, received, train, report):
+    def learn_once(self, received, train, report, standardise=False):
         """Train on the host's own columns and representations that do not change.
 
         Parameters
@@ -236,8 +240,13 @@ class HostParty(_SplitPart, TopParty):
             network.
         report : callable
             Told of every epoch.
+        standardise : bool, default=False
+            Whether to standardise what was received by its own mean and deviation.
         """
-        inputs = list(received.values())
+        scale = _mean_and_deviation if standardise else _as_it_is
+        self._scales = {name: scale(sent) for name, sent in received.items()}
+        cuts = {name: tensor(sent) for name, sent in received.items()}
+        inputs = [cut.numpy() for cut in self._standardised(cuts).values()]
         self._names = list(received)
         width = sum(sent.shape[1] for sent in inputs)
         if self._transformer is not None:
@@ -315,6 +324,27 @@ class HostParty(_SplitPart, TopParty):
             for name, gradient in zip(received, gradients, strict=True)
         }
 
+    def _cut_layer(self, start, stop, received):
+        # The mean of what a guest sent in training stands for what it does not send
+        # now. Standardised it is zero, in the middle of what the head knows; a zero
+        # that is standardised afterwards may lie far outside.
+        means = {
+            name: mean.expand(stop - start, -1)
+            for name, (mean, _) in self._scales.items()
+        }
+        return super()._cut_layer(start, stop, means | received)
+
+    def _combine(self, cuts):
+        return super()._combine(self._standardised(cuts))
+
+    def _standardised(self, cuts):
+        """Cut layer's tensors by party; constants, through which gradients pass."""
+        scaled = {
+            name: (cuts[name] - mean) / deviation
+            for name, (mean, deviation) in self._scales.items()
+        }
+        return cuts | scaled
+
     def _joint_network(self):
         return _JointNetwork(self._models().get("_bottom"), self._top)
 
@@ -331,6 +361,25 @@ class _JointNetwork(nn.Module):
         if self.local is not None:
             inputs = [self.local(inputs[0]), *inputs[1:]]
         return self.head(torch.cat(list(inputs), dim=1))
+
+
+def _mean_and_deviation(sent):
+    """Of every column of a representation, in single precision.
+
+    Rows count alike, whatever their weights: parties scale their own columns in the
+    same way, and do not know the weights.
+    """
+    sent = np.ascontiguousarray(sent, dtype=np.float32)
+    mean, deviation = (f(sent, axis=0, dtype=np.float64) for f in (np.mean, np.std))
+    # What differs only by rounding is constant; its deviation would blow up rounding.
+    rounding = 8 * np.finfo(np.float32).eps * np.abs(sent).max(axis=0)
+    deviation[deviation <= np.maximum(rounding, TINY)] = 1
+    return tensor(mean), tensor(deviation)
+
+
+def _as_it_is(sent):
+    """A mean of zero and a deviation of one, which depend on no row."""
+    return torch.zeros(sent.shape[1]), torch.ones(sent.shape[1])
 
 
 def _inner_products(outputs, gradients):

@@ -129,6 +129,11 @@ def test_plot_draws_the_bytes_of_every_organisation(log):
             210,
             10,
         ]
+        edges = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in ax.patches]
+        for tick, sent, received in zip(range(3), edges[:3], edges[3:], strict=True):
+            assert tick - 0.5 < sent[0] < sent[1]
+            assert sent[1] == pytest.approx(tick) == received[0]
+            assert received[0] < received[1] < tick + 0.5
         assert ax.get_title() == "2 round(s), 1,720 bytes"
         assert log.plot(ax=ax) is ax
     finally:

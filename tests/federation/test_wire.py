@@ -234,6 +234,23 @@ def test_damaged_message_is_a_value_error(payload, data):
     assert damage in {"flip", "insert", "drop"}  # a message cut short is noticed
 
 
+@pytest.mark.parametrize("payload", [[1.0], np.arange(3.0), {"a": [True, None]}])
+def test_bytes_after_the_end_are_refused(payload):
+    assert_same(unpack(pack(payload)), delivered(payload))
+    with pytest.raises(ValueError, match="were announced"):
+        unpack(pack(payload) + b"x")
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("layout", ["F", "C"])
+def test_local_delivery_is_in_the_order_of_the_wire(layout, copy):
+    """Sums over an array in another order differ in the last bits."""
+    array = np.array(np.arange(6.0).reshape(2, 3), order=layout)
+    arrived = deliver(array, copy=copy)[0]
+    assert arrived.flags.c_contiguous
+    assert np.shares_memory(arrived, array) is (not copy and layout == "C")
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()

@@ -425,6 +425,34 @@ def test_no_secret_is_in_the_repr_and_no_key_of_an_epoch_in_the_pickle():
     assert repr(ring).startswith("KeyRing('a', fingerprint=")
 
 
+def test_a_wrong_proof_cannot_be_followed_by_the_right_one():
+    a, b = KeyRing("a"), KeyRing("b")
+    to_b = a.public_keys(["b"], session="fit", epoch=0)["b"]
+    to_a = b.public_keys(["a"], session="fit", epoch=0)["a"]
+    a.agree({"b": to_a})
+    right = b.agree({"a": to_b})["a"]
+    wrong = right.copy()
+    wrong[0] ^= 1
+    with pytest.raises(SecureAggregationError, match="do not hold the same key"):
+        a.confirm({"b": wrong})
+    with pytest.raises(ValueError, match="call agree first"):
+        a.confirm({"b": right})
+    assert_holds_no_keys(a, "b")
+
+
+def test_a_second_confirmation_needs_a_second_agreement():
+    a, b = KeyRing("a"), KeyRing("b")
+    to_b = a.public_keys(["b"], session="fit", epoch=0)["b"]
+    to_a = b.public_keys(["a"], session="fit", epoch=0)["a"]
+    a.agree({"b": to_a})
+    right = b.agree({"a": to_b})["a"]
+    a.confirm({"b": right})
+    assert a.key("b", "purpose")
+    with pytest.raises(ValueError, match="call agree first"):
+        a.confirm({"b": right})
+    assert_holds_no_keys(a, "b")
+
+
 def test_forget_drops_the_keys():
     ring = make_rings("a", "b")["a"]
     ring.forget()
