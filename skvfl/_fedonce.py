@@ -40,6 +40,7 @@ from skvfl.exceptions import (
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
 from skvfl.federation._transport import check_rows
+from skvfl.nn._apart import keep_apart
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
 from skvfl.nn._split import batch_bounds, epoch_loss
@@ -357,6 +358,7 @@ class _BaseFedOnce(_BaseSplitNN):
                 weight_decay=self.weight_decay,
             )
         optimize = Optimize(optimizer, self._lr)
+        check = None if plan is None else keep_apart
         guests = []
         for name, to_model, to_key in zip(
             names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
@@ -366,10 +368,10 @@ class _BaseFedOnce(_BaseSplitNN):
                 host = HostParty(
                     name,
                     prepare.get(name),
-                    Build(self.local, self.local_width),
+                    Build(self.local, self.local_width, check=check),
                     optimize,
                     stream,
-                    Build(self.host, n_outputs),
+                    Build(self.host, n_outputs, check=check),
                     loss,
                 )
             else:
@@ -417,6 +419,7 @@ class _BaseFedOnce(_BaseSplitNN):
             if has_network and self.epsilon is not None:
                 encoder._validate_params()
                 _require_plain_steps(f"guest {name!r}", encoder, ["callbacks"])
+                encoder._check = keep_apart
         return encoders
 
     def _default_encoder(self):

@@ -141,6 +141,9 @@ class NoiseAsTargetsEncoder(
         "random_state": ["random_state"],
     }
 
+    # What is made of a network of the user's own, under a budget; see Build.
+    _check = None
+
     def __init__(
         self,
         n_components=3,
@@ -228,7 +231,7 @@ class NoiseAsTargetsEncoder(
         X = validate_data(self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
         to_targets = to_targets if secret is None else secret
-        build = Build(self.module, self.n_components)
+        build = Build(self.module, self.n_components, check=self._check)
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         self.module_ = build(X.shape[1], generator).eval()
         if self.output_activation == "tanh":

@@ -24,12 +24,16 @@ class Build:
         Number of output columns.
     activate : bool, default=False
         Whether a ReLU comes first.
+    check : callable or None, default=None
+        ``check(network, shapes)`` gives what is used of a network of the user's own,
+        from it and the shape of a row of each of its inputs.
     """
 
-    def __init__(self, network, n_outputs, activate=False):
+    def __init__(self, network, n_outputs, activate=False, check=None):
         self.network = network
         self.n_outputs = n_outputs
         self.activate = activate
+        self.check = check
 
     def __call__(self, n_inputs, generator):
         """Build the network.
@@ -49,7 +53,10 @@ class Build:
             words = [_draw(generator) for _ in range(3)]
             state = private_state(np.random.SeedSequence(words))
             with _global_stream(torch.default_generator.set_state, state):
-                network = Seeded(self.network(n_inputs, self.n_outputs), generator)
+                network = self.network(n_inputs, self.n_outputs)
+                if self.check is not None:
+                    network = self.check(network, [(n_inputs,)])
+            network = Seeded(network, generator)
         else:
             sizes = [n_inputs, *self.network, self.n_outputs]
             network = perceptron(sizes, generator)
