@@ -43,6 +43,7 @@ it away.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from math import frexp, sqrt
 
 import mpmath
@@ -59,7 +60,7 @@ from skvfl.nn._split import check_parameters, tensor
 from skvfl.nn._training import _tuple
 
 _CHUNK = 2**24
-_GRID_BITS = 22
+_GRID_BITS = 20
 _CLIPPING_SLACK = 2.0**-30
 
 
@@ -340,8 +341,8 @@ class _Noise:
     """Rounded normal numbers from two key streams."""
 
     # Quantiles in double precision are trusted to this accuracy and no further out.
-    # Their error is some 2^-50; the rest is for a library that is less careful.
-    _ACCURACY = 2.0**-40
+    # Their error is below 2^-48; the rest is for a library that is less careful.
+    _ACCURACY = 2.0**-42
     _FARTHEST = 5.0
     _MORE_BITS = 128
 
@@ -378,11 +379,16 @@ class _Noise:
             numbers[place] = self._settle(int(halves[place]), scale)
         return np.copysign(numbers, signs, out=numbers)
 
+    @cached_property
+    def _long(self):
+        """A context of its own, because guests draw in threads; slow to make."""
+        context = mpmath.mp.clone()
+        context.prec = 2 * (64 + self._MORE_BITS)
+        return context
+
     def _settle(self, half, scale):
         """The number whose uniform one begins with these 63 bits."""
-        # A context of its own: guests draw in threads.
-        long = mpmath.mp.clone()
-        long.prec = 2 * (64 + self._MORE_BITS)
+        long = self._long
         more = int.from_bytes(self._more_words.words(self._MORE_BITS // 64), "little")
         uniform = long.mpf(2 * ((half << self._MORE_BITS) + more) + 1)
         uniform = long.ldexp(uniform, -65 - self._MORE_BITS)
@@ -408,10 +414,16 @@ def _flat(parameters, dtype):
 def _factors(squares, bound):
     """What scales gradients of these squared norms down to the bound.
 
-    Nothing is left of a gradient that is not finite.
+    Only those of finite gradients are finite.
     """
-    factors = (bound / squares.sqrt()).clamp_(max=1.0)
-    return factors.where(squares.isfinite(), 0.0)
+    return (bound / squares.sqrt()).clamp_(max=1.0)
+
+
+def _lost(squares):
+    """Which rows, as a column, have a gradient that is not finite; None for no row."""
+    if squares.sum().isfinite():
+        return None
+    return ~squares.isfinite()[:, None]
 
 
 class _LinearSums:
@@ -448,11 +460,11 @@ class _LinearSums:
             by_in = by_in + (bias is not None)
             squares = squares + torch.linalg.vecdot(outs, outs) * by_in
         factors = _factors(squares, bound)[:, None]
-        lost = None if squares.sum().isfinite() else ~squares.isfinite()[:, None]
+        lost = _lost(squares)
         for ins, outs, (weight, bias) in parts:
-            if lost is not None:
-                ins, outs = (each.masked_fill(lost, 0.0) for each in (ins, outs))
             outs *= factors
+            if lost is not None:
+                ins, outs = (each.masked_fill_(lost, 0.0) for each in (ins, outs))
             if weight is not None:
                 torch.mm(outs.T, ins, out=views[weight])
             if bias is not None:
@@ -471,8 +483,8 @@ class _LinearSums:
             outputs = _forward(self._head, joined, head)
         outputs = outputs.detach().requires_grad_()
         losses = self._loss(outputs, *targets)
-        losses = losses if weights is None else losses * weights
-        (gradient,) = torch.autograd.grad(losses.sum(), outputs)
+        weights = torch.ones_like(losses) if weights is None else weights
+        (gradient,) = torch.autograd.grad(losses, outputs, weights)
         gradient, parts = _backward(self._head, head, gradient, bool(self._local))
         if self._local:
             gradient = gradient[:, : inputs[0].shape[1]]
@@ -563,10 +575,11 @@ class _RowSums:
             flat = [gradients[name].flatten(1).double() for _, name, _ in self._trained]
             squares = sum(torch.linalg.vecdot(each, each) for each in flat)
             factors = _factors(squares, bound)
-            lost = ~squares.isfinite()[:, None]
+            lost = _lost(squares)
+            if lost is not None:
+                factors = factors.masked_fill(lost[:, 0], 0.0)
+                flat = [each.masked_fill_(lost, 0.0) for each in flat]
             for (place, *_), each in zip(self._trained, flat, strict=True):
-                if lost.any():
-                    each = each.masked_fill(lost, 0.0)
                 views[place].add_((factors @ each).view_as(views[place]))
 
     def _row_loss(self, parameters, inputs, targets, weight):
