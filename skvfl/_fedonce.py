@@ -511,9 +511,11 @@ class _BaseFedOnce(_BaseSplitNN):
             accountant=self.accountant,
             division=self.division,
             not_covered=[
-                "How every party scales, imputes and encodes its own columns.",
+                "How every party scales, imputes and encodes its own columns, and the "
+                "representation of every row that is sent to the host.",
                 *self._uncovered_labels(),
                 *_uncovered_guests(encoders),
+                *self._readable_columns(encoders),
                 *self._uncovered_draws(plan),
             ],
         )
@@ -521,6 +523,26 @@ class _BaseFedOnce(_BaseSplitNN):
         learnt = [*spent.parties] if plan.split else [self._active] * bool(plan.guests)
         parties = spent.parties | dict.fromkeys(learnt, spent.epsilon)
         self.epsilon_spent_ = replace(spent, parties=parties)
+
+    def _readable_columns(self, encoders):
+        """Sentences about guests whose columns the host can compute from what is sent.
+
+        Random directions are no secret, and as many of them as there are columns, or
+        more, can be inverted; the host can also fit the inverse on as many rows that it
+        knows.
+        """
+        for name, encoder in encoders.items():
+            n_columns = len(self.partition_.parties_[name])
+            if (
+                isinstance(encoder, RandomFeaturesEncoder)
+                and n_columns <= encoder.n_components
+            ):
+                yield (
+                    f"The columns of {name!r}: there are {n_columns} of them, and the "
+                    f"representation of a row has {encoder.n_components} numbers, so "
+                    "that the host can compute every prepared cell from it, unless "
+                    "preparation makes more columns than numbers."
+                )
 
     def _uncovered_draws(self, plan):
         if plan.split is not None:
@@ -571,16 +593,22 @@ def _require_plain_steps(who, settings, forbidden):
 
 def _uncovered_guests(encoders):
     """Sentences about guests whose guarantee does not hold, or that have none."""
+    known = (RandomFeaturesEncoder, NoiseAsTargetsEncoder)
     for name, encoder in encoders.items():
-        if isinstance(encoder, RandomFeaturesEncoder):
-            continue
         kind = type(encoder).__name__
-        if not isinstance(encoder, NoiseAsTargetsEncoder):
+        if not isinstance(encoder, known):
             sentence = f"The {kind} of guest {name!r}, which is fitted without noise."
             warnings.warn(sentence, PrivacyLeakWarning, stacklevel=6)
             yield sentence
-        elif (
-            encoder.max_epochs
+            continue
+        if type(encoder) not in known:
+            yield (
+                f"Whatever the {kind} of guest {name!r} does differently from the "
+                f"{type(encoder).__mro__[1].__name__} that it is derived from."
+            )
+        if (
+            isinstance(encoder, NoiseAsTargetsEncoder)
+            and encoder.max_epochs
             and encoder.targets == "noise"
             and encoder.update_every is not None
         ):

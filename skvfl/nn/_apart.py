@@ -230,10 +230,11 @@ class _Root(nn.Module):
 def _trace(network, shapes):
     """Operations of a user's own network, found without data."""
     kind = type(network).__name__
-    parameters = {id(p): p for p in network.parameters()}
-    # The user's code may write to its network while it is traced; the copy is for that.
-    root = _Root(copy.deepcopy(network, dict(parameters)), len(shapes))
     _check_on_random_rows(network, shapes)
+    # The user's code may write to its network while it is traced: to a copy of it, with
+    # the same parameters.
+    shared = {id(p): p for p in network.parameters()}
+    root = _Root(copy.deepcopy(network, shared), len(shapes))
     try:
         graph = _Tracer().trace(root)
     except Exception as error:
@@ -269,8 +270,8 @@ def _check_operation(node, traced, kind):
         )
 
 
-def _without_dropout(network):
-    network = copy.deepcopy(network).double()
+def _without_dropout(network, training=True):
+    network = copy.deepcopy(network).double().train(training)
     for layer in network.modules():
         if isinstance(layer, _DropoutNd):
             layer.eval()
@@ -294,14 +295,17 @@ def _one_by_one(network, rows):
 def _check_on_random_rows(network, shapes):
     """Refuse networks that plainly mix rows, with a message that says so.
 
-    No protection rests on this check: it spares a user a network that trains on rows
-    alone and was made to see them together.
+    No protection rests on this check, and a network that it cannot run is left to those
+    that follow. It spares a user a network that is trained on single rows and was made
+    to see them together.
     """
-    network = _without_dropout(network.train())
+    network = _without_dropout(network)
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     rows = _random_rows(shapes)
-    together = network(*rows)
-    alone = _one_by_one(network, rows)
+    try:
+        together, alone = network(*rows), _one_by_one(network, rows)
+    except Exception:
+        return
     if together.shape != alone.shape or not torch.allclose(together, alone):
         raise TrainingError(
             f"rows of a batch influence each other in {type(network).__name__}, which "
@@ -319,38 +323,45 @@ def _check_on_random_rows(network, shapes):
 def _check_same(network, traced, shapes):
     """Refuse networks that compute something else than their trace.
 
-    A trace has no backward of a user's own, and whatever depends on the mode that the
-    network was in is fixed in it.
+    A trace has no backward of a user's own, and what depends on whether the network is
+    trained or asked is fixed in it.
     """
     rows = _random_rows(shapes)
     kind = type(network).__name__
     for training in (True, False):
-        # The copies share one set of parameters, by which gradients are compared.
-        both = _without_dropout(nn.ModuleList([network, traced]).train(training))
+        # One copy of both, so that they share the parameters that gradients are of.
+        both = _without_dropout(nn.ModuleList([network, traced]), training)
         parameters = [p for p in both.parameters() if p.requires_grad]
-        found = []
-        for each in both:
-            try:
-                outputs = torch.cat(
-                    [each(*(x[i : i + 1] for x in rows)) for i in range(_PROBE_ROWS)]
-                )
-            except RuntimeError as error:
-                raise TrainingError(
-                    f"the rows of {kind} cannot be computed one by one: "
-                    "torch.func.vmap must be able to run it"
-                ) from error
-            slopes = torch.linspace(1, 2, outputs.numel(), dtype=torch.float64)
-            loss = outputs.flatten().square() @ slopes
-            gradients = torch.autograd.grad(
-                loss, parameters, allow_unused=True, materialize_grads=True
-            )
-            found.append([outputs, *gradients])
-        if not all(
-            a.shape == b.shape and torch.allclose(a, b)
-            for a, b in zip(*found, strict=True)
-        ):
+        try:
+            found = [_outputs_and_gradients(each, rows, parameters) for each in both]
+        except Exception as error:
+            raise TrainingError(
+                f"the rows of {kind} cannot be computed one by one: torch.func.vmap "
+                "must be able to run it"
+            ) from error
+        if not _alike(*found):
             raise TrainingError(
                 f"{kind} computes something else than its operations say, or has a "
                 "backward of its own: private training cannot bound what a row does "
                 "in it"
             )
+
+
+def _alike(left, right):
+    return [each.shape for each in left] == [each.shape for each in right] and all(
+        torch.allclose(a, b) for a, b in zip(left, right, strict=True)
+    )
+
+
+def _outputs_and_gradients(network, rows, parameters):
+    outputs = _one_by_one(network, rows)
+    slopes = torch.linspace(1, 2, outputs.numel(), dtype=torch.float64)
+    if not (parameters and outputs.requires_grad):
+        return [outputs]
+    gradients = torch.autograd.grad(
+        outputs.flatten().square() @ slopes,
+        parameters,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return [outputs, *gradients]
