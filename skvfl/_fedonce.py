@@ -648,7 +648,8 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
     local : array-like of int or callable, default=(64,)
         The host's local network on its own columns: sizes of the hidden layers of a
         perceptron, or ``local(n_inputs, n_outputs)`` that returns a
-        ``torch.nn.Module``.
+        ``torch.nn.Module``. With a budget, that is made of torch's own layers in
+        ``nn.Sequential``, or can be traced by ``torch.fx`` without data.
     local_width : int, default=32
         Number of outputs of the local network.
     host : array-like of int or callable, default=(64,)
@@ -754,8 +755,9 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
     representations makes that harder and proves nothing. Guests see nothing at all in
     one-round training: no label, no gradient, nothing of each other. In split epochs
     they see gradients, from which labels can be inferred. Differential privacy protects
-    rows from those who are given the trained networks, not from the host:
-    ``epsilon_spent_`` says what it covers.
+    rows from those who are given the trained networks, not from the host, which can
+    compute the columns of a default private guest that has no more of them than 32:
+    ``epsilon_spent_`` says what is covered.
 
     In this version a fitted estimator holds every party's networks, so that it can
     predict in one place.
@@ -944,7 +946,8 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
     local : array-like of int or callable, default=(64,)
         The host's local network on its own columns: sizes of the hidden layers of a
         perceptron, or ``local(n_inputs, n_outputs)`` that returns a
-        ``torch.nn.Module``.
+        ``torch.nn.Module``. With a budget, that is made of torch's own layers in
+        ``nn.Sequential``, or can be traced by ``torch.fx`` without data.
     local_width : int, default=32
         Number of outputs of the local network.
     host : array-like of int or callable, default=(64,)
@@ -1046,8 +1049,9 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
     representations makes that harder and proves nothing. Guests see nothing at all in
     one-round training: no label, no gradient, nothing of each other. In split epochs
     they see gradients, from which labels can be inferred. Differential privacy protects
-    rows from those who are given the trained networks, not from the host:
-    ``epsilon_spent_`` says what it covers.
+    rows from those who are given the trained networks, not from the host, which can
+    compute the columns of a default private guest that has no more of them than 32:
+    ``epsilon_spent_`` says what is covered.
 
     In this version a fitted estimator holds every party's networks, so that it can
     predict in one place.

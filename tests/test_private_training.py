@@ -455,6 +455,17 @@ def test_noise_far_out_has_more_bits():
     assert boundary == 0
 
 
+@pytest.mark.parametrize("size", [1, 7, 40_000])
+def test_noise_is_never_used_twice(size):
+    """Numbers that were drawn ahead for one request are not given to another."""
+    noise = _Noise(np.random.SeedSequence(4))
+    seen = [noise.normal(size, 2.0**30) for _ in range(3)]
+    seen += [noise.normal(size + 1, 2.0**30), noise.normal(size, 2.0**31) / 2]
+    seen += [noise.normal(size, 2.0**30) for _ in range(3)]
+    numbers = np.concatenate(seen)
+    assert len(np.unique(numbers)) > len(numbers) - 20
+
+
 def test_noise_is_nothing_where_there_is_none():
     assert not _Noise(np.random.SeedSequence(0)).normal(5, 0.0).any()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import sys
 
 import torch
 from torch import fx, nn
@@ -214,6 +215,18 @@ class _Tracer(fx.Tracer):
         own = getattr(nn, type(module).__name__, None) is type(module)
         return own and not isinstance(module, nn.Sequential)
 
+    def create_proxy(self, *args, **kwargs):
+        """Refuse what is computed inside a function with a backward of its own.
+
+        The trace would have its forward alone.
+        """
+        frame = sys._getframe()
+        while frame is not None:
+            if frame.f_code is torch.autograd.Function.apply.__func__.__code__:
+                raise TypeError("a torch.autograd.Function has a backward of its own")
+            frame = frame.f_back
+        return super().create_proxy(*args, **kwargs)
+
 
 class _Root(nn.Module):
     """Holds a network, so that what was changed in the network itself is traced too."""
@@ -242,7 +255,7 @@ def _trace(network, shapes):
             f"{kind} cannot be used in private training, because what it computes of a "
             "row cannot be read off its code (torch.fx): make it of torch's own layers "
             "in nn.Sequential, without branches that depend on values or on the number "
-            "of rows"
+            "of rows, and without a torch.autograd.Function of your own"
         ) from error
     traced = fx.GraphModule(root, graph)
     for node in graph.nodes:

@@ -46,7 +46,6 @@ from dataclasses import replace
 from functools import cached_property
 from math import frexp, sqrt
 
-import mpmath
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -58,6 +57,7 @@ from skvfl.exceptions import TrainingError
 from skvfl.nn._apart import JointNetwork, is_apart, keep_apart, layers_of
 from skvfl.nn._split import check_parameters, tensor
 from skvfl.nn._training import _tuple
+from skvfl.privacy._accounting import _import
 
 _CHUNK = 2**24
 _GRID_BITS = 20
@@ -345,11 +345,14 @@ class _Noise:
     _ACCURACY = 2.0**-42
     _FARTHEST = 5.0
     _MORE_BITS = 128
+    # Small networks ask for few numbers: those of several steps are drawn at once.
+    _AT_ONCE = 2**15
 
     def __init__(self, sequence):
         keys = sequence.generate_state(8, np.uint64).astype("<u8").tobytes()
         self._words = _KeyStream(keys[:32])
         self._more_words = _KeyStream(keys[32:])
+        self._asked, self._ahead = None, []
 
     def normal(self, size, scale):
         """Independent normal numbers of this standard deviation, rounded.
@@ -364,6 +367,13 @@ class _Noise:
         """
         if not scale:
             return np.zeros(size)
+        if self._asked != (size, scale) or not self._ahead:
+            times = max(1, self._AT_ONCE // max(1, size))
+            numbers = self._draw(times * size, scale).reshape(times, size)
+            self._asked, self._ahead = (size, scale), [*numbers[::-1]]
+        return self._ahead.pop()
+
+    def _draw(self, size, scale):
         words = self._words.words(size)
         signs = words.view(np.float64)
         halves = words.view(np.int64) & (2**63 - 1)
@@ -382,7 +392,7 @@ class _Noise:
     @cached_property
     def _long(self):
         """A context of its own, because guests draw in threads; slow to make."""
-        context = mpmath.mp.clone()
+        context = _import("mpmath").mp.clone()
         context.prec = 2 * (64 + self._MORE_BITS)
         return context
 
