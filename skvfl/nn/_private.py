@@ -346,7 +346,7 @@ class _Noise:
     _FARTHEST = 5.0
     _MORE_BITS = 128
     # Small networks ask for few numbers: those of several steps are drawn at once.
-    _AT_ONCE = 2**15
+    _AT_ONCE, _STEPS_AT_ONCE = 2**15, 8
 
     def __init__(self, sequence):
         keys = sequence.generate_state(8, np.uint64).astype("<u8").tobytes()
@@ -368,7 +368,7 @@ class _Noise:
         if not scale:
             return np.zeros(size)
         if self._asked != (size, scale) or not self._ahead:
-            times = max(1, self._AT_ONCE // max(1, size))
+            times = min(self._AT_ONCE // max(1, size), self._STEPS_AT_ONCE) or 1
             numbers = self._draw(times * size, scale).reshape(times, size)
             self._asked, self._ahead = (size, scale), [*numbers[::-1]]
         return self._ahead.pop()
