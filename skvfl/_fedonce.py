@@ -55,6 +55,7 @@ from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Fields, Reply, check_replies, rows_of
 from skvfl.federation._transport import check_rows
+from skvfl.nn._apart import keep_apart
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
 from skvfl.nn._split import batch_bounds, epoch_loss
@@ -393,6 +394,8 @@ class _BaseFedOnce(_BaseSplitNN):
         optimize = Optimize(optimizer, self._lr)
         names = self.partition_.parties_
         models, keys = spawn_named(to_models, names), spawn_named(to_keys, names)
+        check = None if plan is None else keep_apart
+        local = {"name": "local", "trains": False, "check": check}
         guests = []
         for name in names:
             stream = one_way(models[name])
@@ -400,10 +403,10 @@ class _BaseFedOnce(_BaseSplitNN):
                 host = HostParty(
                     name,
                     prepare.get(name),
-                    Build(self.local, self.local_width, name="local", trains=False),
+                    Build(self.local, self.local_width, **local),
                     optimize,
                     stream,
-                    Build(self.host, n_outputs, name="host"),
+                    Build(self.host, n_outputs, name="host", check=check),
                     loss,
                 )
             else:
@@ -453,6 +456,7 @@ class _BaseFedOnce(_BaseSplitNN):
             if has_network and self.epsilon is not None:
                 encoder._validate_params()
                 _require_plain_steps(f"guest {name!r}", encoder, ["callbacks"])
+                encoder._check = keep_apart
         return encoders
 
     def _default_encoder(self):
@@ -544,9 +548,11 @@ class _BaseFedOnce(_BaseSplitNN):
             accountant=self.accountant,
             division=self.division,
             not_covered=[
-                "How every party scales, imputes and encodes its own columns.",
+                "How every party scales, imputes and encodes its own columns, and the "
+                "representation of every row that is sent to the host.",
                 *self._uncovered_labels(),
                 *_uncovered_guests(encoders),
+                *self._readable_columns(encoders),
                 *self._uncovered_draws(plan),
             ],
         )
@@ -554,6 +560,26 @@ class _BaseFedOnce(_BaseSplitNN):
         learnt = [*spent.parties] if plan.split else [self._active] * bool(plan.guests)
         parties = spent.parties | dict.fromkeys(learnt, spent.epsilon)
         self.epsilon_spent_ = replace(spent, parties=parties)
+
+    def _readable_columns(self, encoders):
+        """Sentences about guests whose columns the host can compute from what is sent.
+
+        Random directions are no secret, and as many of them as there are columns, or
+        more, can be inverted; the host can also fit the inverse on as many rows that it
+        knows.
+        """
+        for name, encoder in encoders.items():
+            n_columns = len(self.partition_.parties_[name])
+            if (
+                isinstance(encoder, RandomFeaturesEncoder)
+                and n_columns <= encoder.n_components
+            ):
+                yield (
+                    f"The columns of {name!r}: there are {n_columns} of them, and the "
+                    f"representation of a row has {encoder.n_components} numbers, so "
+                    "that the host can compute every prepared cell from it, unless "
+                    "preparation makes more columns than numbers."
+                )
 
     def _uncovered_draws(self, plan):
         if plan.split is not None:
@@ -607,16 +633,22 @@ def _require_plain_steps(who, settings, forbidden):
 
 def _uncovered_guests(encoders):
     """Sentences about guests whose guarantee does not hold, or that have none."""
+    known = (RandomFeaturesEncoder, NoiseAsTargetsEncoder)
     for name, encoder in encoders.items():
-        if isinstance(encoder, RandomFeaturesEncoder):
-            continue
         kind = type(encoder).__name__
-        if not isinstance(encoder, NoiseAsTargetsEncoder):
+        if not isinstance(encoder, known):
             sentence = f"The {kind} of guest {name!r}, which is fitted without noise."
             warnings.warn(sentence, PrivacyLeakWarning, stacklevel=6)
             yield sentence
-        elif (
-            encoder.max_epochs
+            continue
+        if type(encoder) not in known:
+            yield (
+                f"Whatever the {kind} of guest {name!r} does differently from the "
+                f"{type(encoder).__mro__[1].__name__} that it is derived from."
+            )
+        if (
+            isinstance(encoder, NoiseAsTargetsEncoder)
+            and encoder.max_epochs
             and encoder.targets == "noise"
             and encoder.update_every is not None
         ):
@@ -656,7 +688,8 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     local : array-like of int or callable, default=(64,)
         The host's local network on its own columns: sizes of the hidden layers of a
         perceptron, or ``local(n_inputs, n_outputs)`` that returns a
-        ``torch.nn.Module``.
+        ``torch.nn.Module``. With a budget, that is made of torch's own layers in
+        ``nn.Sequential``, or can be traced by ``torch.fx`` without data.
     local_width : int, default=32
         Number of outputs of the local network.
     host : array-like of int or callable, default=(64,)
@@ -770,8 +803,9 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     representations makes that harder and proves nothing. Guests see nothing at all in
     one-round training: no label, no gradient, nothing of each other. In split epochs
     they see gradients, from which labels can be inferred. Differential privacy protects
-    rows from those who are given the trained networks, not from the host:
-    ``epsilon_spent_`` says what it covers.
+    rows from those who are given the trained networks, not from the host, which can
+    compute the columns of a default private guest that has no more of them than 32:
+    ``epsilon_spent_`` says what is covered.
 
     In this version a fitted estimator holds every party's networks, so that it can
     predict in one place.
@@ -964,7 +998,8 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     local : array-like of int or callable, default=(64,)
         The host's local network on its own columns: sizes of the hidden layers of a
         perceptron, or ``local(n_inputs, n_outputs)`` that returns a
-        ``torch.nn.Module``.
+        ``torch.nn.Module``. With a budget, that is made of torch's own layers in
+        ``nn.Sequential``, or can be traced by ``torch.fx`` without data.
     local_width : int, default=32
         Number of outputs of the local network.
     host : array-like of int or callable, default=(64,)
@@ -1074,8 +1109,9 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     representations makes that harder and proves nothing. Guests see nothing at all in
     one-round training: no label, no gradient, nothing of each other. In split epochs
     they see gradients, from which labels can be inferred. Differential privacy protects
-    rows from those who are given the trained networks, not from the host:
-    ``epsilon_spent_`` says what it covers.
+    rows from those who are given the trained networks, not from the host, which can
+    compute the columns of a default private guest that has no more of them than 32:
+    ``epsilon_spent_`` says what is covered.
 
     In this version a fitted estimator holds every party's networks, so that it can
     predict in one place.

@@ -142,6 +142,9 @@ class NoiseAsTargetsEncoder(
         "random_state": ["random_state"],
     }
 
+    # What is made of a network of the user's own, under a budget; see Build.
+    _check = None
+
     def __init__(
         self,
         n_components=3,
@@ -234,6 +237,7 @@ class NoiseAsTargetsEncoder(
             self.n_components,
             name="module",
             trains=self.max_epochs > 0,
+            check=self._check,
         )
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         self.module_ = build(X.shape[1], generator).eval()

@@ -26,7 +26,8 @@ class RandomFeaturesEncoder(
     A representation that depends on no row but its own: ``fit`` reads the number of
     columns and nothing else. A released encoder therefore says nothing about the rows,
     and costs no differential privacy; as a guest of :class:`FedOnceClassifier` it
-    leaves the whole budget to the host.
+    leaves the whole budget to the host. The *representation* hides nothing from whoever
+    has it: where there are no more columns than directions, both steps can be undone.
 
     Read more in the :ref:`User Guide <fedonce>`.
 

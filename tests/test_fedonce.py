@@ -831,7 +831,13 @@ def test_guests_that_learn_nothing_leave_the_budget_to_the_host(cancer):
     assert spent.epsilon == pytest.approx(2, rel=0.01)
     encoders = [once._parties[name]._encoder for name in ("shop", "lab")]
     assert all(isinstance(each, RandomFeaturesEncoder) for each in encoders)
-    assert not any("guest" in sentence for sentence in spent.not_covered)
+    scaling, _, shop, _, _ = spent.not_covered
+    assert "the representation of every row that is sent to the host" in scaling
+    assert shop.startswith("The columns of 'shop': there are 8 of them")
+    assert "not covered: The columns of 'lab'" in repr(spent)
+    narrow = FedOnceClassifier(**FAST, guest=RandomFeaturesEncoder(7), epsilon=2.0)
+    spent = narrow.fit(*cancer).epsilon_spent_
+    assert not any("columns of" in sentence for sentence in spent.not_covered)
 
 
 def test_a_private_model_learns(cancer):
@@ -872,6 +878,15 @@ def test_what_the_guarantee_does_not_cover_is_said(cancer):
 )
 def test_guests_whose_bound_holds(encoder):
     assert list(_uncovered_guests({"lab": encoder})) == []
+
+
+class Derived(NoiseAsTargetsEncoder):
+    pass
+
+
+def test_an_encoder_of_ones_own_is_not_covered():
+    (sentence,) = _uncovered_guests({"lab": Derived(max_epochs=0)})
+    assert "the Derived of guest 'lab' does differently" in sentence
 
 
 def convolutional(n_inputs, n_outputs):

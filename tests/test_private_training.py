@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from skvfl.exceptions import TrainingError
 from skvfl.nn import _private
+from skvfl.nn._apart import JointNetwork
 from skvfl.nn._build import Build
 from skvfl.nn._private import (
     PrivateSGD,
@@ -24,6 +25,7 @@ from skvfl.nn._private import (
     _LinearSums,
     _Noise,
     _RowSums,
+    sensitivity,
     train_privately,
 )
 from skvfl.privacy import SampledGaussian
@@ -124,6 +126,17 @@ def frozen():
     return network
 
 
+def host():
+    """What FedOnce's host trains: two networks, of which one sees what is received."""
+    local = nn.Sequential(perceptron(N_COLUMNS, 4, 4), nn.Tanh())
+    return JointNetwork(local, perceptron(4 + 3, 6, 3))
+
+
+def shared():
+    layer = nn.Linear(N_COLUMNS, N_COLUMNS)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(N_COLUMNS, 3))
+
+
 def sequences():
     """Rows that are sequences: a layer sees a row once per place."""
     return nn.Sequential(
@@ -156,13 +169,19 @@ def in_place():
 NETWORKS = {
     "perceptron": (lambda: perceptron(N_COLUMNS, 8, 6, 3), _LinearSums),
     "linear": (lambda: nn.Linear(N_COLUMNS, 3, bias=False), _LinearSums),
-    "branches": (Branches, _LinearSums),
-    "layer used twice": (Twice, _LinearSums),
-    "sum": (Sum, _LinearSums),
+    "host": (host, _LinearSums),
+    "tanh": (
+        lambda: nn.Sequential(nn.Linear(N_COLUMNS, 4), nn.Tanh(), nn.Linear(4, 3)),
+        _LinearSums,
+    ),
     "frozen": (frozen, _LinearSums),
-    "sequences": (sequences, _LinearSums),
+    "in place": (in_place, _LinearSums),
+    "branches": (Branches, _RowSums),
+    "layer used twice": (Twice, _RowSums),
+    "sum": (Sum, _RowSums),
+    "sequences": (sequences, _RowSums),
     "tied": (Tied, _RowSums),
-    "in place": (in_place, _RowSums),
+    "two names for one layer": (shared, _RowSums),
     "convolution": (convolution, _RowSums),
     "layer norm": (
         lambda: nn.Sequential(nn.LayerNorm(N_COLUMNS), nn.Linear(N_COLUMNS, 3)),
@@ -179,7 +198,8 @@ def make(factory, seed=0):
 
 def batch(module, n_rows=N_ROWS, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    widths = [N_COLUMNS, 3] if isinstance(module, Branches) else [N_COLUMNS]
+    joins = isinstance(module, (Branches, JointNetwork))
+    widths = [N_COLUMNS, 3] if joins else [N_COLUMNS]
     inputs = [torch.randn(n_rows, width, generator=generator) for width in widths]
     targets = torch.randint(3, (n_rows,), generator=generator)
     weights = torch.rand(n_rows, generator=generator) * 3
@@ -383,8 +403,9 @@ def test_parties_on_the_same_rows_have_noise_of_their_own():
 
 def test_noise_is_normal_and_independent():
     noise = _Noise(np.random.SeedSequence(0))
-    numbers = np.concatenate([noise.normal(501, 2.5) for _ in range(800)]) / 2.5
-    assert numbers.dtype == np.float32
+    numbers = np.concatenate([noise.normal(501, 2.0**22) for _ in range(800)])
+    assert (numbers == np.rint(numbers)).all()
+    numbers /= 2.0**22
     assert stats.kstest(numbers, "norm").pvalue > 1e-3
     assert abs(numbers.std() - 1) < 5 / math.sqrt(2 * len(numbers))
     tails = np.sum(np.abs(numbers) > 3)
@@ -394,9 +415,59 @@ def test_noise_is_normal_and_independent():
         correlation = np.corrcoef(pairs[:, :-lag].ravel(), pairs[:, lag:].ravel())[0, 1]
         assert abs(correlation) < 5 / math.sqrt(pairs[:, lag:].size)
     assert not np.array_equal(
-        _Noise(np.random.SeedSequence()).normal(9, 1.0),
-        _Noise(np.random.SeedSequence()).normal(9, 1.0),
+        _Noise(np.random.SeedSequence()).normal(9, 1e6),
+        _Noise(np.random.SeedSequence()).normal(9, 1e6),
     )
+
+
+@pytest.mark.parametrize("scale", [0.3, 2.5, 7.0])
+def test_noise_has_the_probabilities_of_rounded_normal_numbers(scale):
+    """The law that the accountant counts, seen on a grid so coarse that it shows."""
+    numbers = _Noise(np.random.SeedSequence(1)).normal(400_000, scale)
+    values = np.arange(-int(4 * scale) - 1, int(4 * scale) + 2)
+    expected = np.diff(
+        stats.norm.cdf(np.append(values - 0.5, values[-1] + 0.5), 0, scale)
+    )
+    found = (numbers[:, None] == values).mean(axis=0) if scale < 3 else None
+    if found is None:
+        found = np.array([np.mean(numbers == value) for value in values])
+    errors = np.sqrt(expected * (1 - expected) / len(numbers))
+    assert (abs(found - expected) < 5 * errors + 1e-5).all()
+
+
+def test_noise_is_rounded_as_exact_arithmetic_rounds_it():
+    """What double precision settles, long arithmetic settles in the same way."""
+    scale = 1234.5678
+    fast, slow = (_Noise(np.random.SeedSequence(2)) for _ in range(2))
+    slow._FARTHEST = 0.0
+    numbers = fast.normal(300, scale)
+    assert np.array_equal(numbers, slow.normal(300, scale))
+    assert len(set(numbers)) > 200
+
+
+def test_noise_far_out_has_more_bits():
+    """Beyond what the first bits can say, numbers go on, and do not end at a wall."""
+    noise = _Noise(np.random.SeedSequence(3))
+    far = [noise._settle(0, 1000.0) for _ in range(20)]
+    assert min(far) > 9000
+    assert len(set(far)) > 15
+    boundary = noise._settle(2**63 - 1, 1000.0)
+    assert boundary == 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 40_000])
+def test_noise_is_never_used_twice(size):
+    """Numbers that were drawn ahead for one request are not given to another."""
+    noise = _Noise(np.random.SeedSequence(4))
+    seen = [noise.normal(size, 2.0**30) for _ in range(3)]
+    seen += [noise.normal(size + 1, 2.0**30), noise.normal(size, 2.0**31) / 2]
+    seen += [noise.normal(size, 2.0**30) for _ in range(3)]
+    numbers = np.concatenate(seen)
+    assert len(np.unique(numbers)) > len(numbers) - 20
+
+
+def test_noise_is_nothing_where_there_is_none():
+    assert not _Noise(np.random.SeedSequence(0)).normal(5, 0.0).any()
 
 
 def table(n_rows=300):
@@ -494,5 +565,79 @@ def test_no_steps_other_rows_and_broken_values_are_refused():
         fit(n_steps=0)
     with pytest.raises(ValueError, match="300 rows, but steps draw from 9"):
         fit(steps=make_steps())
-    with pytest.raises(TrainingError, match="standardise the columns"):
-        fit(weights=np.full(300, np.nan))
+
+
+def test_rows_without_finite_gradient_count_as_rows_without_gradient():
+    """Neither an error nor a broken model gives such a row away."""
+    X, y = table()
+    for module in (lambda: perceptron(N_COLUMNS, 8, 3), convolution):
+        moved = []
+        for value, weight in ((np.inf, 1.0), (0.0, 0.0)):
+            rows = X.copy()
+            rows[0] = value
+            weights = np.ones(len(X))
+            weights[0] = weight
+            steps = make_steps(0.5, rate=1.0, n_rows=len(X))
+            options = {"max_grad_norm": 1.0, "lr": 0.5, "weights": weights}
+            network = make(module)
+            train_privately(network, rows, y, loss=row_loss, steps=steps, **options)
+            moved.append(vector(network))
+        assert torch.equal(*moved)
+        assert torch.isfinite(moved[0]).all()
+
+
+def rounded_sum(module, sgd, inputs, targets, weights):
+    """The whole numbers that a step without noise releases."""
+    sgd._steps = make_steps(n_rows=sgd._steps.n_rows)
+    sgd._steps.draw()
+    sgd.step(inputs, targets, weights)
+    return sgd._total.numpy().copy()
+
+
+@pytest.mark.parametrize("name", ["perceptron", "host", "frozen", "convolution"])
+@pytest.mark.parametrize("n_rows", [1, 9, 130])
+def test_a_row_moves_the_rounded_sum_by_no_more_than_is_accounted_for(name, n_rows):
+    """Rows of every size, and a place that is empty: it has weight zero."""
+    module = make(NETWORKS[name][0])
+    rng = np.random.default_rng(0)
+    for trial in range(20):
+        inputs, targets, _ = batch(module, n_rows, seed=trial)
+        row = rng.integers(n_rows)
+        for part in inputs:
+            part[row] *= 10.0 ** rng.uniform(-6, 30)
+        weights = 10.0 ** torch.from_numpy(rng.uniform(-9, 9, n_rows)).float()
+        steps = make_steps(n_rows=n_rows)
+        sgd = make_sgd(module, steps, inputs, max_grad_norm=0.7, lr=0.0)
+        sums = [rounded_sum(module, sgd, inputs, targets, weights)]
+        weights[row] = 0
+        sums.append(rounded_sum(module, sgd, inputs, targets, weights))
+        assert all((each == np.rint(each)).all() for each in sums)
+        assert np.linalg.norm(sums[0] - sums[1]) <= sgd._sensitivity
+
+
+@pytest.mark.parametrize("name", ["perceptron", "host", "convolution"])
+def test_gradients_of_rows_do_not_depend_on_other_rows_by_a_bit(name):
+    """A row contributes the same, whatever the other rows of the batch are."""
+    module = make(NETWORKS[name][0])
+    inputs, targets, _ = batch(module, 64)
+    sgd = make_sgd(module, make_steps(n_rows=64), inputs, lr=0.0)
+    alone = []
+    for others in (1.0, 1e6, 0.0):
+        weights = torch.zeros(64)
+        weights[17] = 1.0
+        changed = [part * others for part in inputs]
+        for new, old in zip(changed, inputs, strict=True):
+            new[17] = old[17]
+        alone.append(rounded_sum(module, sgd, changed, targets, weights))
+    assert np.array_equal(alone[0], alone[1])
+    assert np.array_equal(alone[0], alone[2])
+    assert alone[0].any()
+
+
+def test_sensitivity_pays_for_rounding_and_for_adding_up():
+    unit, few = sensitivity(1.5, 100, 4000)
+    assert unit == 2.0**-20
+    assert few * unit == pytest.approx(1.5 + 4000**0.5 * unit, rel=1e-9)
+    _, many = sensitivity(1.5, 10**6, 4000)
+    assert many / few - 1 == pytest.approx(10**12 * 2.0**-52, rel=1e-3)
+    assert sensitivity(2.0, 1, 1)[0] == 2 * unit

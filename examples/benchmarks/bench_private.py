@@ -1,20 +1,24 @@
-"""What a differentially private step costs, and what an assignment does to its bound.
+"""What a differentially private step costs, what it keeps, what an assignment breaks.
 
 Prints one JSON object per line. Speed: the sides of a ratio are measured in turns in
 this process, in CPU seconds with one thread, after a warm-up; the figure is the median
-of the ratios of the repetitions. Sensitivity: the sum of clipped gradients of a batch
-with one row replaced, in units of the clipping norm; it moves by at most 2 where every
-row's target is its own. A full run also records the lines in
-``docs/benchmarks/private.jsonl``.
+of the ratios of the repetitions. Audit: a row planted for the purpose, many trainings
+with and without it, and the lower bound on ε that the best threshold between the two
+gives with 99 % confidence; it must be below the ε claimed, and with a third of the
+noise it is above. Sensitivity: the sum of clipped gradients of a batch with one row
+replaced, in units of the clipping norm; it moves by at most 2 where every row's target
+is its own. A full run also records the lines in ``docs/benchmarks/private.jsonl``.
 
     python bench_private.py [--quick]
 """
 
 import argparse
 import json
+import math
 import platform
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -24,11 +28,12 @@ import torch
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import beta
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from skvfl.nn._private import PrivateSGD, PrivateSteps
-from skvfl.privacy import SampledGaussian
+from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
+from skvfl.privacy import SampledGaussian, calibrate_noise
 
 RECORD = Path(__file__).parents[2] / "docs" / "benchmarks" / "private.jsonl"
 N_ROWS, BATCH, LR, NORM, NOISE = 16_000, 256, 0.1, 1.0, 1.0
@@ -211,6 +216,63 @@ def sensitivity(n_trials, n_rows=100, n_components=3):
     }
 
 
+def lower_bound(present, absent, delta):
+    """Largest ε that a threshold refutes: two intervals of 99 % confidence."""
+    best = 0.0
+    for threshold in np.quantile(np.r_[present, absent], np.linspace(0.01, 0.99, 60)):
+        for hits, alarms in (
+            (present > threshold, absent > threshold),
+            (absent <= threshold, present <= threshold),
+        ):
+            n, hits, alarms = len(hits), hits.sum(), alarms.sum()
+            if not hits or alarms == n:
+                continue
+            seen = beta.ppf(0.005, hits, n - hits + 1)
+            false = beta.ppf(0.995, alarms + 1, n - alarms)
+            if seen > delta:
+                best = max(best, math.log((seen - delta) / false))
+    return best
+
+
+def audit(n_trainings, epsilon=1.0, delta=1e-2):
+    """Claimed ε and the lower bound of an attack, as it is and with less noise."""
+    plan = [SampledGaussian(0.3, 4, ("bank",))]
+    (run,) = calibrate_noise(plan, epsilon, delta, accountant="pld")
+    others = np.zeros((9, 3), np.float32)
+    planted = np.array([[1, 0, 0]], np.float32)
+
+    def weight(present, share):
+        module = nn.Linear(3, 1, bias=False)
+        nn.init.zeros_(module.weight)
+        train_privately(
+            module,
+            np.r_[others, planted * present],
+            np.r_[np.zeros(9), 1e4 * present].astype(np.float32),
+            loss=lambda outputs, targets: (outputs[:, 0] - targets).square(),
+            steps=PrivateSteps(
+                replace(run, noise_multiplier=share * run.noise_multiplier),
+                10,
+                np.random.SeedSequence(),
+            ),
+            max_grad_norm=1.0,
+            lr=0.1,
+        )
+        return module.weight[0, 0].item()
+
+    for what, share in (("as it is", 1.0), ("a third of the noise", 1 / 3)):
+        present, absent = (
+            np.array([weight(there, share) for _ in range(n_trainings)])
+            for there in (1, 0)
+        )
+        yield {
+            "what": "audit",
+            "noise": what,
+            "claimed": epsilon,
+            "lower_bound": round(lower_bound(present, absent, delta), 3),
+            "trainings": 2 * n_trainings,
+        }
+
+
 def measure(quick):
     """Run every measurement; yield its lines."""
     torch.manual_seed(0)
@@ -224,6 +286,7 @@ def measure(quick):
         "quick": quick,
     }
     yield from speed(*((5, 50) if quick else (7, 100)))
+    yield from audit(300 if quick else 2500)
     yield from sensitivity(20 if quick else 300)
 
 

@@ -31,6 +31,9 @@ class Build:
         Of the estimator's parameter, for the messages.
     trains : bool, default=True
         Whether the network needs a parameter to train.
+    check : callable or None, default=None
+        ``check(network, shapes)`` gives what is used of a network of the user's own,
+        from it and the shape of a row of each of its inputs.
 
     Raises
     ------
@@ -39,7 +42,14 @@ class Build:
     """
 
     def __init__(
-        self, network, n_outputs, activate=False, *, name="network", trains=True
+        self,
+        network,
+        n_outputs,
+        activate=False,
+        *,
+        name="network",
+        trains=True,
+        check=None,
     ):
         if isinstance(network, nn.Module):
             raise TrainingError(
@@ -54,6 +64,7 @@ class Build:
         self.activate = activate
         self.name = name
         self.trains = trains
+        self.check = check
 
     def __call__(self, n_inputs, generator):
         """Build the network.
@@ -79,6 +90,8 @@ class Build:
             state = private_state(np.random.SeedSequence(words))
             with _global_stream(torch.default_generator.set_state, state):
                 network = self._make(n_inputs)
+                if self.check is not None:
+                    network = self.check(network, [(n_inputs,)])
             network = Seeded(network, generator)
         else:
             sizes = [n_inputs, *self.network, self.n_outputs]
@@ -94,10 +107,10 @@ class Build:
             network = copy.deepcopy(self.network(n_inputs, self.n_outputs))
         except Exception as exc:
             raise TrainingError(f"{call} failed with a {type(exc).__name__}") from exc
-        self._check(network, n_inputs, call)
+        self._try(network, n_inputs, call)
         return network
 
-    def _check(self, network, n_inputs, call):
+    def _try(self, network, n_inputs, call):
         """Try a network of the user's own on rows of zeros, which tell nothing."""
         if not isinstance(network, nn.Module):
             what = "the class " if isinstance(network, type) else "a "

@@ -7,12 +7,12 @@ import hashlib
 import numpy as np
 import torch
 from scipy.special import ndtri
-from torch import nn
 
 from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError
 from skvfl.federation import operation
 from skvfl.federation._party import run
+from skvfl.nn._apart import JointNetwork
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
 from skvfl.nn._split import TINY, SplitParty, TopParty, public_order, tensor
 from skvfl.privacy import SampledGaussian
@@ -252,8 +252,9 @@ class HostParty(_SplitPart, TopParty):
         if self._transformer is not None:
             own = run(self._transformer.fit_transform, self._held["block"])
             self._bottom = self._build_bottom(own.shape[1], self._generator)
+            # Zeros: a network of the user's own could keep what it is asked.
             with torch.inference_mode():
-                width += self._bottom.eval()(tensor(own[:1])).shape[1]
+                width += self._bottom.eval()(torch.zeros(1, own.shape[1])).shape[1]
             inputs = [own, *inputs]
             self._names = [self.name, *self._names]
             self._held["inputs"] = tensor(own)
@@ -346,21 +347,7 @@ class HostParty(_SplitPart, TopParty):
         return cuts | scaled
 
     def _joint_network(self):
-        return _JointNetwork(self._models().get("_bottom"), self._top)
-
-
-class _JointNetwork(nn.Module):
-    """The host's own columns through the local network, then everything to the head."""
-
-    def __init__(self, local, head):
-        super().__init__()
-        self.local = local
-        self.head = head
-
-    def forward(self, *inputs):
-        if self.local is not None:
-            inputs = [self.local(inputs[0]), *inputs[1:]]
-        return self.head(torch.cat(list(inputs), dim=1))
+        return JointNetwork(self._models().get("_bottom"), self._top)
 
 
 def _mean_and_deviation(sent):

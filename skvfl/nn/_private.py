@@ -4,28 +4,64 @@ What is released is the sequence of parameters. A step adds up the gradients of 
 that it drew, each scaled down to a norm of at most ``max_grad_norm``, adds noise, and
 divides by the number of rows *expected*: the number drawn would give away whether a row
 is there.
+
+**Why the bits of a float give nothing away.** A step releases whole numbers, multiples
+of a unit that depends on the clipping norm alone: the sum of the clipped gradients,
+rounded, plus noise, rounded. Rounding normal noise and adding it to whole numbers is
+the same as adding normal noise to whole numbers and rounding the result. So a step is
+the Gaussian mechanism that the accountant counts, on a query of whole numbers, and then
+a function of its outcome alone, whatever the sampling, the composition, and the number
+of parties. What happens to the parameters afterwards, in any precision, is such a
+function, too.
+
+**How far one row moves the rounded sum.** Take a table, and the same table with one
+place left empty, and the same rows drawn (their number is public, and so no secret of
+the table's). *Each row's gradient* is computed in single precision, but from that row
+and the parameters alone: the layers treat rows one by one (:mod:`skvfl.nn._apart`), and
+the shapes and places, on which the order of a sum inside a row's own product may
+depend, are the same for both tables. It therefore is the same number, bit for bit,
+whatever the other rows are; that it is no exact derivative plays no part. From there on
+everything is in double precision, of unit roundoff u = 2^-53.
+
+1. *Clipping.* Norms and factors of single-precision numbers, and the products with
+   them, err by k u relatively, k being the number of summands (for a linear layer, its
+   widths). Clipping to ``max_grad_norm (1 - 2^-30)`` leaves a norm of at most
+   ``max_grad_norm`` =: C after all rounding, for k up to 2^23.
+2. *Adding up.* A sum of m products in any order, with or without fused operations, errs
+   in each coordinate by at most m u / (1 - m u) times the sum of the summands' absolute
+   values, so as a vector by at most m u / (1 - m u) times the sum of the summands'
+   norms, m C. With m ≤ n rows, twice for two tables, that is n (n + 4) 2^-52 C.
+3. *Rounding* to the grid moves each coordinate by at most half a unit, twice, so d
+   coordinates by at most ``sqrt(d)`` units. The unit is a power of two: dividing by it
+   is exact.
+
+:func:`sensitivity` is the total, and the noise is ``noise_multiplier`` times that. A
+row whose gradient is not finite counts as a row without gradient: an error would give
+it away.
 """
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
-from math import pi
+from functools import cached_property
+from math import frexp, sqrt
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from scipy.special import ndtri
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from skvfl.exceptions import TrainingError
+from skvfl.nn._apart import JointNetwork, is_apart, keep_apart, layers_of
 from skvfl.nn._split import check_parameters, tensor
 from skvfl.nn._training import _tuple
+from skvfl.privacy._accounting import _import
 
 _CHUNK = 2**24
-_PROBE_ROWS = 4
+_GRID_BITS = 20
+_CLIPPING_SLACK = 2.0**-30
 
 
 class PrivateSteps:
@@ -81,22 +117,26 @@ class PrivateSteps:
         rows = self._generator.choice(self.n_rows, size, replace=False, shuffle=False)
         return torch.from_numpy(rows)
 
-    def noise(self, size):
-        """Noise for the step's sum of gradients, whose norms are at most 1.
+    def noise(self, size, sensitivity=1.0):
+        """Noise for the step's sum, which is of whole numbers.
 
         Parameters
         ----------
         size : int
             Number of values.
+        sensitivity : float, default=1.0
+            How far one row can move the sum.
 
         Returns
         -------
-        noise : torch.Tensor of shape (size,)
+        noise : torch.Tensor of shape (size,), dtype float64
+            Whole numbers: normal noise, rounded.
         """
         if not self._drawn:
             raise RuntimeError("rows are drawn anew for every step")
         self._drawn = False
-        return torch.from_numpy(self._noise.normal(size, self.run.noise_multiplier))
+        scale = self.run.noise_multiplier * sensitivity
+        return torch.from_numpy(self._noise.normal(size, scale))
 
 
 class PrivateSGD:
@@ -108,8 +148,8 @@ class PrivateSGD:
     Parameters
     ----------
     module : torch.nn.Module
-        Trained in place. Its linear layers cost little, whatever happens between
-        them. Parameters of other layers need the gradients of every row by
+        Trained in place. Linear layers with ReLU and tanh between them cost little.
+        Other layers, and networks of a user's own, need the gradients of every row by
         themselves (`torch.func`), several times as slow.
     loss : callable
         ``loss(outputs, *targets)`` gives a loss for each row, from that row alone.
@@ -125,19 +165,29 @@ class PrivateSGD:
     Raises
     ------
     TrainingError
-        If rows of a batch influence each other in the module, or it keeps statistics
-        of them, as batch normalisation does.
+        If it cannot be shown that every row's gradient depends on that row alone.
     """
 
     def __init__(self, module, loss, steps, shapes, *, max_grad_norm, lr):
         self._steps = steps
-        self._max_grad_norm = max_grad_norm
-        self._rate = lr / steps.expected
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         if not self._parameters:
             raise TrainingError("the module has no parameter to train")
-        self._sums = _find_sums(module, shapes)(module, loss)
-        self._total, self._views = _flat_sum(self._parameters)
+        module = keep_apart(module, shapes)
+        linear = _LinearSums(module, loss, self._parameters)
+        flat = all(len(shape) == 1 for shape in shapes)
+        self._sums = (
+            linear
+            if linear.covers and flat
+            else _RowSums(module, loss, self._parameters)
+        )
+        self._total, self._views = _flat(self._parameters, torch.float64)
+        self._moved, self._moves = _flat(self._parameters, self._parameters[0].dtype)
+        self._bound = max_grad_norm * (1 - _CLIPPING_SLACK)
+        self._unit, self._sensitivity = sensitivity(
+            max_grad_norm, steps.n_rows, len(self._total)
+        )
+        self._rate = self._unit * lr / steps.expected
 
     def step(self, inputs, targets, weights=None):
         """Move the parameters.
@@ -154,12 +204,38 @@ class PrivateSGD:
         """
         self._total.zero_()
         if len(inputs[0]):
-            batch = inputs, targets, weights
-            self._sums(batch, self._max_grad_norm, self._views)
-        noise = self._steps.noise(len(self._total))
-        self._total.add_(noise, alpha=self._max_grad_norm)
+            self._sums((inputs, targets, weights), self._bound, self._views)
+        noise = self._steps.noise(len(self._total), self._sensitivity)
+        self._total.mul_(1 / self._unit).round_().add_(noise)
+        self._moved.copy_(self._total)
         with torch.no_grad():
-            torch._foreach_add_(self._parameters, self._views, alpha=-self._rate)
+            torch._foreach_add_(self._parameters, self._moves, alpha=-self._rate)
+
+
+def sensitivity(max_grad_norm, n_rows, n_values):
+    """Unit of the grid, and how far one row moves a sum that is rounded to it.
+
+    The argument is at the top of this module.
+
+    Parameters
+    ----------
+    max_grad_norm : float
+        Largest norm of a row's contribution.
+    n_rows : int
+        Largest number of contributions.
+    n_values : int
+        Number of values that each contribution has.
+
+    Returns
+    -------
+    unit : float
+        A power of two.
+    distance : float
+        In units; slightly more than ``max_grad_norm / unit``.
+    """
+    unit = 2.0 ** (frexp(max_grad_norm)[1] - 1 - _GRID_BITS)
+    adding = n_rows * (n_rows + 4) * 2.0**-52
+    return unit, max_grad_norm / unit * (1 + adding) + sqrt(n_values)
 
 
 def train_privately(
@@ -248,156 +324,253 @@ def train_privately(
     return steps.spent
 
 
-class _Noise:
-    """Normal numbers from the key stream of AES-256 in counter mode."""
+class _KeyStream:
+    """Random words from the key stream of AES-256 in counter mode."""
 
-    def __init__(self, sequence):
-        key = sequence.generate_state(4, np.uint64).astype("<u8").tobytes()
+    def __init__(self, key):
         cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
         self._encryptor = cipher.encryptor()
 
+    def words(self, size):
+        words = np.empty(size, np.uint64)
+        self._encryptor.update_into(bytes(words.nbytes), memoryview(words).cast("B"))
+        return words
+
+
+class _Noise:
+    """Rounded normal numbers from two key streams."""
+
+    # Quantiles in double precision are trusted to this accuracy and no further out.
+    # Their error is below 2^-48; the rest is for a library that is less careful.
+    _ACCURACY = 2.0**-42
+    _FARTHEST = 5.0
+    _MORE_BITS = 128
+    # Small networks ask for few numbers: those of several steps are drawn at once.
+    _AT_ONCE, _STEPS_AT_ONCE = 2**15, 8
+
+    def __init__(self, sequence):
+        keys = sequence.generate_state(8, np.uint64).astype("<u8").tobytes()
+        self._words = _KeyStream(keys[:32])
+        self._more_words = _KeyStream(keys[32:])
+        self._asked, self._ahead = None, []
+
     def normal(self, size, scale):
-        """Independent normal numbers in single precision (Box and Muller)."""
-        pairs = -(-size // 2)
-        bits = np.empty(2 * pairs, np.uint64)
-        self._encryptor.update_into(bytes(bits.nbytes), memoryview(bits).cast("B"))
-        uniform = ((bits[:pairs] >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
-        radius = (scale * np.sqrt(-2 * np.log(uniform))).astype(np.float32)
-        angle = (bits[pairs:] >> np.uint64(40)).astype(np.float32)
-        angle *= np.float32(2 * pi * 2.0**-24)
-        numbers = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-        return numbers[:size]
+        """Independent normal numbers of this standard deviation, rounded.
+
+        Each follows from a sign and a uniform number below 1/2, of which 63 bits are
+        drawn. Double precision says which whole number is nearest, unless two are
+        nearly equally near; then more bits and long arithmetic do. So the numbers do
+        not depend on the machine, and have the probabilities of rounded normal ones up
+        to a total variation below 2^-150 each: the bits that are never drawn matter
+        where one of less than 2^30 boundaries lies between two uniform numbers of 192
+        bits. In any run that can be run this is far less than the last digit of δ.
+        """
+        if not scale:
+            return np.zeros(size)
+        if self._asked != (size, scale) or not self._ahead:
+            times = min(self._AT_ONCE // max(1, size), self._STEPS_AT_ONCE) or 1
+            numbers = self._draw(times * size, scale).reshape(times, size)
+            self._asked, self._ahead = (size, scale), [*numbers[::-1]]
+        return self._ahead.pop()
+
+    def _draw(self, size, scale):
+        words = self._words.words(size)
+        signs = words.view(np.float64)
+        halves = words.view(np.int64) & (2**63 - 1)
+        uniform = halves + 0.5
+        uniform *= 2.0**-64
+        quantiles = ndtri(uniform)
+        scaled = quantiles * -scale
+        numbers = np.rint(scaled)
+        scaled -= numbers
+        unsure = np.abs(scaled, out=scaled) > 0.5 - scale * self._ACCURACY
+        unsure |= quantiles < -self._FARTHEST
+        for place in np.flatnonzero(unsure):
+            numbers[place] = self._settle(int(halves[place]), scale)
+        return np.copysign(numbers, signs, out=numbers)
+
+    @cached_property
+    def _long(self):
+        """A context of its own, because guests draw in threads; slow to make."""
+        context = _import("mpmath").mp.clone()
+        context.prec = 2 * (64 + self._MORE_BITS)
+        return context
+
+    def _settle(self, half, scale):
+        """The number whose uniform one begins with these 63 bits."""
+        long = self._long
+        more = int.from_bytes(self._more_words.words(self._MORE_BITS // 64), "little")
+        uniform = long.mpf(2 * ((half << self._MORE_BITS) + more) + 1)
+        uniform = long.ldexp(uniform, -65 - self._MORE_BITS)
+
+        def beyond(number):
+            return long.ncdf(-(long.mpf(number) + 0.5) / scale)
+
+        number = round(-ndtri(float(uniform)) * scale)
+        while uniform < beyond(number):
+            number += 1
+        while number and uniform >= beyond(number - 1):
+            number -= 1
+        return number
 
 
-def _flat_sum(parameters):
-    """A vector for the sum of all gradients, and its part for every parameter."""
-    total = parameters[0].new_zeros(sum(p.numel() for p in parameters))
+def _flat(parameters, dtype):
+    """A vector for values of all parameters, and its part for every parameter."""
+    total = torch.zeros(sum(p.numel() for p in parameters), dtype=dtype)
     parts = total.split([p.numel() for p in parameters])
     return total, [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
 
 
-def _losses(module, loss, inputs, targets, weights):
-    losses = loss(module(*inputs), *targets)
-    return losses if weights is None else losses * weights
-
-
 def _factors(squares, bound):
-    """What scales gradients of these squared norms down to the bound."""
+    """What scales gradients of these squared norms down to the bound.
+
+    Only those of finite gradients are finite.
+    """
     return (bound / squares.sqrt()).clamp_(max=1.0)
 
 
-class _LinearSums:
-    """Clipped sums for linear layers, from what enters and the gradient of what leaves.
+def _lost(squares):
+    """Which rows, as a column, have a gradient that is not finite; None for no row."""
+    if squares.sum().isfinite():
+        return None
+    return ~squares.isfinite()[:, None]
 
-    The gradient of a row with respect to a layer's weight is the outer product of both,
-    whose norm is the product of theirs: it need not be computed. Where a layer sees a
-    row several times, the norm is that of a sum of outer products, which follows from
-    the inner products among its inputs and among its gradients.
+
+class _LinearSums:
+    """Clipped sums for linear layers, with a forward and backward pass of our own.
+
+    The gradient of a row with respect to a layer's weight is the outer product of what
+    enters and the gradient of what leaves, whose norm is the product of theirs: it need
+    not be computed.
     """
 
-    def __init__(self, module, loss):
-        self._module = module
+    def __init__(self, module, loss, parameters):
         self._loss = loss
-        trained = [p for p in module.parameters() if p.requires_grad]
-        places = {id(p): i for i, p in enumerate(trained)}
-        self._layers = [
-            (layer, places.get(id(layer.weight)), places.get(id(layer.bias)))
-            for layer in module.modules()
-            if type(layer) is nn.Linear
-            and (places.keys() & {id(layer.weight), id(layer.bias)})
-        ]
-        owned = [i for layer in self._layers for i in layer[1:] if i is not None]
-        self.covers = sorted(owned) == list(range(len(trained)))
+        joint = type(module) is JointNetwork
+        places = {id(p): i for i, p in enumerate(parameters)}
+        head = layers_of(module.head if joint else module)
+        local = layers_of(module.local) if joint and module.local else []
+        self.covers = is_apart(module) and all(
+            type(layer) in (nn.Linear, *_ACTIVATIONS) for layer in [*local, *head]
+        )
+        if self.covers:
+            self._head, self._local = (
+                [_Link(layer, places) for layer in layers] for layers in (head, local)
+            )
+            links = [*self._local, *self._head]
+            owned = [i for link in links for i in link.places if i is not None]
+            self.covers = sorted(owned) == list(range(len(parameters)))
 
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
-        calls, losses = self._watch(batch)
-        gradients = iter(
-            torch.autograd.grad(
-                losses.sum(),
-                [outputs for seen in calls for _, outputs in seen],
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        )
-        squares, parts, summed = 0, [], []
-        for (_, weight, bias), seen in zip(self._layers, calls, strict=True):
-            if not seen:
-                continue
-            ins = _rows_first([inputs for inputs, _ in seen])
-            outs = _rows_first([next(gradients) for _ in seen])
-            if ins.ndim == 2:
-                squares = squares + _squared_norms(ins, outs, weight, bias)
-                parts.append((ins, outs, weight, bias))
-                continue
-            for place, each in ((weight, outs.mT @ ins), (bias, outs.sum(dim=1))):
-                if place is not None:
-                    squares = squares + each.square().flatten(1).sum(dim=1)
-                    summed.append((place, each.flatten(1)))
-        factors = _factors(squares, bound)
-        for ins, outs, weight, bias in parts:
-            outs = outs * factors[:, None]
+        parts = self._parts(*batch)
+        squares = 0
+        for ins, outs, (weight, bias) in parts:
+            by_in = 0 if weight is None else torch.linalg.vecdot(ins, ins)
+            by_in = by_in + (bias is not None)
+            squares = squares + torch.linalg.vecdot(outs, outs) * by_in
+        factors = _factors(squares, bound)[:, None]
+        lost = _lost(squares)
+        for ins, outs, (weight, bias) in parts:
+            outs *= factors
+            if lost is not None:
+                ins, outs = (each.masked_fill_(lost, 0.0) for each in (ins, outs))
             if weight is not None:
                 torch.mm(outs.T, ins, out=views[weight])
             if bias is not None:
                 torch.sum(outs, dim=0, out=views[bias])
-        for place, each in summed:
-            views[place].copy_((factors @ each).view_as(views[place]))
 
-    def _watch(self, batch):
-        """Inputs and outputs of every call of a layer, and the losses.
+    def _parts(self, inputs, targets, weights):
+        """What enters every linear layer, the gradient of what leaves it, its places.
 
-        A forward of the layer's own is cheaper than a hook.
+        In double precision, from a forward and backward pass in single precision.
         """
-        calls = [[] for _ in self._layers]
-
-        def watched(layer, seen):
-            def forward(inputs):
-                outputs = nn.functional.linear(inputs, layer.weight, layer.bias)
-                seen.append((inputs.detach(), outputs))
-                return outputs
-
-            return forward
-
-        for (layer, *_), seen in zip(self._layers, calls, strict=True):
-            layer.__dict__["forward"] = watched(layer, seen)
-        try:
-            return calls, _losses(self._module, self._loss, *batch)
-        finally:
-            for layer, *_ in self._layers:
-                del layer.__dict__["forward"]
+        local, head = [], []
+        with torch.no_grad():
+            if self._local:
+                inputs = [_forward(self._local, inputs[0], local), *inputs[1:]]
+            joined = inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1)
+            outputs = _forward(self._head, joined, head)
+        outputs = outputs.detach().requires_grad_()
+        losses = self._loss(outputs, *targets)
+        weights = torch.ones_like(losses) if weights is None else weights
+        (gradient,) = torch.autograd.grad(losses, outputs, weights)
+        gradient, parts = _backward(self._head, head, gradient, bool(self._local))
+        if self._local:
+            gradient = gradient[:, : inputs[0].shape[1]]
+            parts += _backward(self._local, local, gradient, False)[1]
+        return parts
 
 
-def _rows_first(tensors):
-    """One tensor of shape (rows, columns) or (rows, times seen, columns)."""
-    if len(tensors) == 1 and tensors[0].ndim == 2:
-        return tensors[0]
-    return torch.cat([t.reshape(len(t), -1, t.shape[-1]) for t in tensors], dim=1)
+# Each with the gradient of what enters, from that of what leaves and what left.
+_ACTIVATIONS = {
+    nn.ReLU: (
+        torch.relu,
+        lambda gradient, outs: torch.ops.aten.threshold_backward(gradient, outs, 0),
+    ),
+    nn.Tanh: (
+        torch.tanh,
+        lambda gradient, outs: torch.ops.aten.tanh_backward(gradient, outs),
+    ),
+}
 
 
-def _squared_norms(ins, outs, weight, bias):
-    """Squared norm of every row's gradient of one layer."""
-    by_in = 0 if weight is None else torch.linalg.vecdot(ins, ins)
-    return torch.linalg.vecdot(outs, outs) * (by_in + (bias is not None))
+class _Link:
+    """A layer's type, its tensors, and their places among what is trained."""
+
+    def __init__(self, layer, places):
+        self.kind = type(layer)
+        self.places = (None, None)
+        if self.kind is nn.Linear:
+            self.weight = layer.weight.detach()
+            self.bias = None if layer.bias is None else layer.bias.detach()
+            self.places = places.get(id(layer.weight)), places.get(id(layer.bias))
+
+
+def _forward(links, inputs, tape):
+    """Outputs of layers; what entered and left each goes to the tape."""
+    for link in links:
+        if link.kind is nn.Linear:
+            outputs = nn.functional.linear(inputs, link.weight, link.bias)
+        else:
+            outputs = _ACTIVATIONS[link.kind][0](inputs)
+        tape.append((inputs, outputs))
+        inputs = outputs
+    return inputs
+
+
+def _backward(links, tape, gradient, further):
+    """The gradient of what entered, if it goes ``further`` back, and every layer's."""
+    parts = []
+    for i in range(len(links) - 1, -1, -1):
+        link, (ins, outs) = links[i], tape[i]
+        if link.kind is not nn.Linear:
+            gradient = _ACTIVATIONS[link.kind][1](gradient, outs)
+            continue
+        if link.places != (None, None):
+            parts.append((ins.double(), gradient.double(), link.places))
+        if i or further:
+            gradient = gradient.mm(link.weight)
+    return gradient, parts
 
 
 class _RowSums:
     """Clipped sums for any module, from the gradients of every row by itself."""
 
-    covers = True
-
-    def __init__(self, module, loss):
+    def __init__(self, module, loss, parameters):
         self._module = module
         self._loss = loss
+        names = {id(p): name for name, p in module.named_parameters()}
+        self._trained = [
+            (place, names[id(p)], p)
+            for place, p in enumerate(parameters)
+            if id(p) in names
+        ]
 
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
         inputs, targets, weights = batch
-        detached = {
-            name: p.detach()
-            for name, p in self._module.named_parameters()
-            if p.requires_grad
-        }
+        detached = {name: p.detach() for _, name, p in self._trained}
         at = (None, 0, 0, None if weights is None else 0)
         row_gradients = vmap(grad(self._row_loss), in_dims=at, randomness="same")
         size = max(1, _CHUNK // sum(p.numel() for p in detached.values()))
@@ -409,90 +582,20 @@ class _RowSums:
                 [each[rows] for each in targets],
                 None if weights is None else weights[rows],
             )
-            flat = [each.flatten(1) for each in gradients.values()]
-            factors = _factors(sum(each.square().sum(dim=1) for each in flat), bound)
-            for view, each in zip(views, flat, strict=True):
-                view.add_((factors @ each).view_as(view))
+            flat = [gradients[name].flatten(1).double() for _, name, _ in self._trained]
+            squares = sum(torch.linalg.vecdot(each, each) for each in flat)
+            factors = _factors(squares, bound)
+            lost = _lost(squares)
+            if lost is not None:
+                factors = factors.masked_fill(lost[:, 0], 0.0)
+                flat = [each.masked_fill_(lost, 0.0) for each in flat]
+            for (place, *_), each in zip(self._trained, flat, strict=True):
+                views[place].add_((factors @ each).view_as(views[place]))
 
     def _row_loss(self, parameters, inputs, targets, weight):
         def module(*inputs):
             return functional_call(self._module, parameters, inputs)
 
         row = [[each.unsqueeze(0) for each in part] for part in (inputs, targets)]
-        return _losses(module, self._loss, *row, weight).sum()
-
-
-def _find_sums(module, shapes):
-    """The cheaper way that gives the right sums, shown on random rows.
-
-    Nothing in the types of layers says what a module's forward does between them. So
-    some random rows go through a copy in double precision, together and one by one.
-    """
-    for name, layer in module.named_modules():
-        if isinstance(layer, _BatchNorm):
-            raise TrainingError(
-                f"{type(layer).__name__} {name!r} normalises with the statistics of a "
-                "batch, which no clipping bounds: use LayerNorm or GroupNorm for "
-                "private training"
-            )
-    module = copy.deepcopy(module).double().train()
-    for layer in module.modules():
-        if isinstance(layer, _DropoutNd):
-            layer.eval()
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    generator = np.random.default_rng(0)
-    rows = [
-        torch.from_numpy(generator.standard_normal((_PROBE_ROWS, *shape)))
-        for shape in shapes
-    ]
-    together = module(*rows)
-    alone = torch.cat(
-        [module(*(x[i : i + 1] for x in rows)) for i in range(_PROBE_ROWS)]
-    )
-    if together.shape != alone.shape or not torch.allclose(together, alone):
-        raise TrainingError(
-            f"rows of a batch influence each other in {type(module).__name__}, which "
-            "no clipping bounds: in private training, what a module says of a row may "
-            "depend on that row alone"
-        )
-    for name, buffer in module.named_buffers():
-        if not torch.equal(buffer, buffers[name]):
-            raise TrainingError(
-                f"the buffer {name!r} of {type(module).__name__} changes with the rows "
-                "seen, without noise: keep no statistics in private training"
-            )
-    slopes = torch.linspace(1e3, 2e3, alone[0].numel()).to(alone)
-    return _agreeing(module, lambda outputs: outputs.flatten(1).square() @ slopes, rows)
-
-
-def _agreeing(module, loss, rows):
-    """The first way whose sums are those of single rows' own gradients."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    expected, views = _flat_sum(parameters)
-    for i in range(_PROBE_ROWS):
-        gradients = torch.autograd.grad(
-            loss(module(*(x[i : i + 1] for x in rows))).sum(),
-            parameters,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        factor = _factors(sum(each.square().sum() for each in gradients), 1.0)
-        for view, each in zip(views, gradients, strict=True):
-            view.add_(factor * each)
-    failure = None
-    for way in (_LinearSums, _RowSums):
-        sums = way(module, loss)
-        if not sums.covers:
-            continue
-        total, views = _flat_sum(parameters)
-        try:
-            sums((rows, [], None), 1.0, views)
-        except RuntimeError as error:
-            failure = error
-        else:
-            if torch.allclose(total, expected):
-                return way
-    raise TrainingError(
-        f"the gradients of single rows of {type(module).__name__} cannot be computed: "
-        "torch.func.vmap must be able to run it"
-    ) from failure
+        losses = self._loss(module(*row[0]), *row[1])
+        return (losses if weight is None else losses * weight).sum()

@@ -346,9 +346,9 @@ def check_parameters(module):
     Raises
     ------
     TrainingError
-        If a parameter is not finite.
+        If a parameter is not finite, or so large that a product of two is not.
     """
-    if not all(bool(p.isfinite().all()) for p in module.parameters()):
+    if not all(bool(p.square().isfinite().all()) for p in module.parameters()):
         raise TrainingError(
             "parameters are not finite after training: standardise the columns and "
             "the targets, or lower the learning rate"

@@ -48,8 +48,10 @@ class SampledGaussian:
     parties : tuple of str
         Who adds noise to a sum over the sampled rows in every step.
     noise_multiplier : float, default=1.0
-        Standard deviation of the noise as a multiple of the largest norm that one
-        row's gradient may have.
+        Standard deviation of the noise as a multiple of how far one row can move the
+        sum: the largest norm of its gradient, and what rounding adds. What is counted
+        is a real sum with real noise; a function of it, such as rounding, costs
+        nothing.
 
     See Also
     --------
