@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import uuid
+import warnings
 from functools import partial
 from math import ceil
 from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.utils import check_consistent_length
@@ -29,6 +31,7 @@ from skvfl._splitnn import _BaseSplitNN, _squared_error
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
+from skvfl.nn._apc import missing_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._secure import (
     GRADIENT,
@@ -44,6 +47,8 @@ from skvfl.nn._training import check_finite
 from skvfl.privacy import KeyRing
 from skvfl.privacy._masks import SERVER
 
+_NOBODY = -1
+
 
 class ServerRecord(NamedTuple):
     """One masked or sealed array that the server received.
@@ -53,8 +58,8 @@ class ServerRecord(NamedTuple):
     round : int
         Number of the protocol's round, from 0.
     client : str
-        Who sent it, or for row ids, who can open it.
-    what : {"row ids", "secure layer", "gradient"}
+        Who sent it, or for row ids and keys, who can open it.
+    what : {"row ids", "secure layer", "gradient", "key of a mask"}
         What is inside.
     array : ndarray
         What the server saw.
@@ -149,8 +154,8 @@ class _Protocol:
             n_rows=stop - start,
             training=training,
         )
-        self._record("secure layer", messages, round_id)
         total = self._server.add_up(messages, stop - start, round_id)
+        self._record("secure layer", messages, round_id)
         labels, weights = (
             self._server.receive(chosen, what, stop - start, round_id)
             for what in ("labels", "weights")
@@ -165,11 +170,8 @@ class _Protocol:
                 self._agreement.active,
                 f"it did not send row ids for each of the {len(passive)} clients",
             )
-        if self._view is not None:
-            self._view.extend(
-                ServerRecord(round_id, name, "row ids", sealed)
-                for name, sealed in zip(passive, ids, strict=True)
-            )
+        for name, sealed in zip(passive, ids, strict=True):
+            self._see(ServerRecord(round_id, name, "row ids", sealed))
         if self._agreement.masked:
             return {name: {"ids": ids} for name in passive}
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
@@ -188,25 +190,27 @@ class _Protocol:
             gradient=gradient,
         )
         for name, cluster in self._agreement.shared.items():
-            messages = {client: replies[client] for client in cluster}
-            self._record("gradient", messages, round_id)
+            messages = {c: replies[c] for c in cluster if c in replies}
+            keys = server.take_keys(name, messages)
             shared = server.add_up_gradients(name, messages, round_id)
+            self._record("gradient", messages, round_id)
+            each = server.tags(cluster, UPDATE, shared, round_id)
+            for client, sealed in keys.items():
+                each[client]["key"] = sealed
+                self._see(ServerRecord(round_id, client, "key of a mask", sealed))
             session.begin_round()
             session.call(
-                "update",
-                to=cluster,
-                each=server.tags(cluster, UPDATE, shared, round_id),
-                round_id=round_id,
-                gradient=shared,
+                "update", to=cluster, each=each, round_id=round_id, gradient=shared
             )
         return learnt
 
     def _record(self, what, messages, round_id):
+        for client, message in messages.items():
+            self._see(ServerRecord(round_id, client, what, message["masked"]))
+
+    def _see(self, record):
         if self._view is not None:
-            self._view.extend(
-                ServerRecord(round_id, client, what, message["masked"])
-                for client, message in messages.items()
-            )
+            self._view.append(record)
 
 
 class _BaseVFedSec(_BaseSplitNN):
@@ -282,6 +286,8 @@ class _BaseVFedSec(_BaseSplitNN):
         n_rows = len(labels)
         to_deal, to_order = to_rows.spawn(2)
         held = self._deal(n_rows, np.random.default_rng(to_deal))
+        blocks = self.partition_.split(X)
+        self._check_contributors(self._rows_there(blocks, held), n_rows)
         agreement = Agreement(
             clusters=self.clusters_,
             active=self._active,
@@ -300,7 +306,9 @@ class _BaseVFedSec(_BaseSplitNN):
         self.__dict__.pop("server_view_", None)
         if self.record_server_view:
             self.server_view_ = []
-        parties = self._hand_over(clients, X, held, labels=labels, weights=weights)
+        parties = self._hand_over(
+            clients, blocks, n_rows, held, labels=labels, weights=weights
+        )
         with self._connect(parties, self.communication_) as session:
             protocol = _Protocol(
                 session,
@@ -367,12 +375,11 @@ class _BaseVFedSec(_BaseSplitNN):
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
         n_rows = _num_samples(X)
-        held = {
-            client: None if len(cluster) == 1 else np.arange(i, n_rows, len(cluster))
-            for cluster in self.clusters_.values()
-            for i, client in enumerate(cluster)
-        }
-        parties = self._hand_over(self._parties, X, held)
+        blocks = self.partition_.split(X)
+        there = self._rows_there(blocks)
+        self._check_contributors(there, n_rows)
+        held = self._deal_in_turn(there, n_rows)
+        parties = self._hand_over(self._parties, blocks, n_rows, held)
         server = self._server.opened()
         with self._connect(parties, current_log()) as session:
             protocol = _Protocol(session, server, self.rotate_every)
@@ -415,17 +422,21 @@ class _BaseVFedSec(_BaseSplitNN):
                     f"clients: {name!r} is not one of the passive parties "
                     f"{[each for each in holders if each != self._active]}"
                 )
-        self.clusters_, held = {}, {}
+        self.clusters_, held, self._partly = {}, {}, set()
         for name in holders:
             owner = _owners(name, clients.get(name, 1), n_rows, rng)
             if owner is None:
                 self.clusters_[name] = [name]
                 held[name] = None
                 continue
-            cluster = [f"{name}.{i}" for i in range(owner.max() + 1)]
-            self.clusters_[name] = cluster
+            if (owner == _NOBODY).any():
+                self._partly.add(name)
+            n_clients = owner.max() + 1
+            cluster = [f"{name}.{i}" for i in range(n_clients)]
+            self.clusters_[name] = cluster if n_clients > 1 else [name]
             held |= {
-                client: np.flatnonzero(owner == i) for i, client in enumerate(cluster)
+                client: np.flatnonzero(owner == i)
+                for i, client in enumerate(self.clusters_[name])
             }
         names = [client for each in self.clusters_.values() for client in each]
         if len(set(names)) < len(names):
@@ -438,10 +449,83 @@ class _BaseVFedSec(_BaseSplitNN):
             )
         return held
 
-    def _hand_over(self, clients, X, held, **to_active):
+    def _deal_in_turn(self, there, n_rows):
+        """Ids of the rows to be served that each client holds, None for all."""
+        held = {}
+        for name, cluster in self.clusters_.items():
+            rows = there.get(name, np.ones(n_rows, bool))
+            n_absent = n_rows - int(rows.sum())
+            if name == self._active or not n_absent:
+                rows = None
+            else:
+                warnings.warn(
+                    f"party {name!r} holds no cell of {n_absent} of the {n_rows} rows "
+                    "to be served, and contributes nothing to them",
+                    stacklevel=4,
+                )
+            for i, client in enumerate(cluster):
+                ids = np.arange(i, n_rows, len(cluster))
+                if rows is not None:
+                    ids = ids[rows[ids]]
+                elif len(cluster) == 1:
+                    ids = None
+                held[client] = ids
+        return held
+
+    def _said_to_hold(self, name, n_rows):
+        """Rows of ``fit`` that somebody is said to hold; None where nothing is said."""
+        given = (self.clients or {}).get(name, 1)
+        if isinstance(given, Integral):
+            return None
+        return _positions(name, given, n_rows) != _NOBODY
+
+    def _rows_there(self, blocks, held=None):
+        """Rows of which each party with columns holds something.
+
+        In ``fit``, ``held`` says so. A row is not there either where all cells of
+        several columns are missing. Where a party has a single column, its missing
+        cells count as gaps, which are imputed, unless ``clients`` has said in ``fit``
+        that nobody holds some of its rows.
+        """
+        there = {}
+        for name in self._holders:
+            block = blocks[name]
+            rows = np.ones(_num_samples(block), bool)
+            if held is not None and name in self._partly:
+                ids = np.concatenate([held[c] for c in self.clusters_[name]])
+                rows[:] = False
+                rows[ids] = True
+            n_columns = len(self.partition_.parties_[name])
+            has_gaps = n_columns == 1 and (held is not None or name not in self._partly)
+            if not has_gaps and not sparse.issparse(block):
+                rows &= ~missing_rows(block)
+            there[name] = rows
+        return there
+
+    def _check_contributors(self, there, n_rows):
+        """Refuse rows whose sum over all clients is that of one organisation.
+
+        An active party without columns is no second one: its bias is the same in all
+        rows, starts at zero and follows the gradients that the server computes itself.
+        Nothing is refused without masks, which would not be more in the clear.
+        """
+        count = np.sum([*there.values()], axis=0)
+        n_bare = int((count < 2).sum())
+        if not self.masked or not n_bare:
+            return
+        alone = {name: int((rows & (count == 1)).sum()) for name, rows in there.items()}
+        said = [f"{n} of {name!r} alone" for name, n in alone.items() if n]
+        if not count.all():
+            said.append(f"{int((count == 0).sum())} of nobody")
+        raise ValueError(
+            f"{n_bare} of {n_rows} rows have columns of fewer than two organisations "
+            f"({', '.join(said)}), and the sum over all clients would show the server "
+            "what one of them contributes: leave out these rows, give columns of them "
+            "to one more party, or set masked=False, which hides nothing"
+        )
+
+    def _hand_over(self, clients, blocks, n_rows, held, **to_active):
         """Every client with its rows, and the active one with who holds which."""
-        n_rows = _num_samples(X)
-        blocks = self.partition_.split(X)
         party_of = {c: name for name, each in self.clusters_.items() for c in each}
         parties = []
         for name, client in clients.items():
@@ -508,7 +592,7 @@ class _BaseVFedSec(_BaseSplitNN):
 
 
 def _owners(name, clients, n_rows, rng):
-    """Position of each row's client in its cluster; None where there is one client."""
+    """Position of each row's client in its cluster; None where one holds all rows."""
     if isinstance(clients, Integral) and not isinstance(clients, bool):
         if not 1 <= clients <= n_rows:
             raise ValueError(
@@ -516,6 +600,19 @@ def _owners(name, clients, n_rows, rng):
                 f"{n_rows}; each holds at least one row"
             )
         return None if clients == 1 else rng.permutation(np.arange(n_rows) % clients)
+    owners = _positions(name, clients, n_rows)
+    found = np.unique(owners[owners != _NOBODY])
+    if not len(found) or not np.array_equal(found, np.arange(len(found))):
+        raise ValueError(
+            f"clients: the clients of {name!r} must be 0, 1, … and hold a row each, "
+            f"with {_NOBODY} for rows that nobody holds; got "
+            f"{np.unique(owners)[:5].tolist()} …"
+        )
+    return None if (owners == 0).all() else owners
+
+
+def _positions(name, clients, n_rows):
+    """Position of each row's client, as it was given."""
     owners = np.asarray(clients)
     if owners.shape != (n_rows,) or owners.dtype.kind not in "iu":
         raise ValueError(
@@ -523,13 +620,7 @@ def _owners(name, clients, n_rows, rng):
             f"row's client as {n_rows} integers; got {owners.dtype} of shape "
             f"{owners.shape}"
         )
-    found = np.unique(owners)
-    if not np.array_equal(found, np.arange(len(found))):
-        raise ValueError(
-            f"clients: the clients of {name!r} must be 0, 1, … and hold a row each; "
-            f"got {found[:5].tolist()} …"
-        )
-    return None if len(found) == 1 else owners
+    return owners
 
 
 def _fingerprints(clients, server):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
@@ -30,6 +31,7 @@ from skvfl._random import seed_sequence
 from skvfl._vfedsec import VFedSecClassifier, VFedSecRegressor
 from skvfl.exceptions import PartyError
 from skvfl.federation import Transport
+from skvfl.nn import _secure
 from skvfl.nn._secure import (
     ActiveClient,
     Agreement,
@@ -400,11 +402,201 @@ def test_every_masked_array_is_uniform(cancer, bits):
     for client in clients[1:]:
         sealed = view_of(masked, "row ids", client)
         assert uniformity(sealed) > LEVEL
+    assert uniformity(view_of(masked, "key of a mask", "telco.1")) > LEVEL
     counts = Counter((r.what, r.client) for r in masked.server_view_)
     rounds = 3 * 5
     assert counts == dict.fromkeys(seen, rounds) | {
         ("row ids", c): rounds for c in clients[1:]
+    } | {("key of a mask", "telco.1"): rounds}
+    sums = {
+        vfl: view_of(vfl, "gradient", "telco.0") + view_of(vfl, "gradient", "telco.1")
+        for vfl in (masked, plain)
     }
+    assert uniformity(sums[masked]) > LEVEL
+    assert uniformity(sums[plain]) < LEVEL
+
+
+class Reader:
+    """A server that searches all that it has received and computed for raw cells.
+
+    From the gradients of the secure layer, which it computes itself, a linear local
+    module's gradient gives the rows of a batch that is not larger than the layer. Tried
+    are all arrays of 64-bit numbers, their sums, what every string of 32 bytes would
+    make of those if it were the key of a mask, and all floats.
+    """
+
+    def __init__(self, wire, n_columns, width):
+        self.guesses = []
+        learnt = {}
+        for asked, requests, answers in wire.seen:
+            received = {name: reply for name, (_, reply) in answers.items()}
+            if asked == "backward":
+                learnt = {"gradient": next(iter(requests.values()))[1]["gradient"]}
+                learnt["messages"] = [r for r in received.values() if r is not None]
+            elif asked == "update":
+                sent = next(iter(requests.values()))[1]
+                found = self._candidates(learnt["messages"], sent)
+                self.guesses.append(
+                    [self._rows(learnt["gradient"], w, width, n_columns) for w in found]
+                )
+
+    def _candidates(self, messages, sent):
+        arrays = [m["masked"] for m in messages]
+        arrays.append(sum(arrays[1:], arrays[0]))
+        for array in [*arrays, sent["gradient"]]:
+            if array.dtype.kind == "f":
+                yield array.astype(float)
+                continue
+            numbers = FixedPoint(2, bound=64e3, bits=64)
+            yield numbers.decode(array)
+            for key in self._keys(messages):
+                cipher = Cipher(algorithms.AES256(key), modes.CTR(self._nonce(sent)))
+                mask = cipher.encryptor().update(bytes(array.nbytes))
+                yield numbers.decode(array - np.frombuffer(mask, array.dtype))
+
+    @staticmethod
+    def _nonce(sent):
+        return sent["round_id"].to_bytes(4, "big") + bytes(12)
+
+    @staticmethod
+    def _keys(messages):
+        for message in messages:
+            for sealed in message.get("keys", ()):
+                raw = sealed.tobytes()
+                yield from (raw[i : i + 32] for i in range(len(raw) - 31))
+
+    @staticmethod
+    def _rows(gradient, weights, width, n_columns):
+        weights = weights.reshape(width, n_columns)
+        return np.linalg.lstsq(gradient.T.astype(float), weights, rcond=1e-7)[0]
+
+    def found(self, X, batches):
+        """Squared correlation with the raw cells of the best kind of guess."""
+        scores = [
+            [squared_correlation(rows, X[batch]) for rows in guesses]
+            for guesses, batch in zip(self.guesses, batches, strict=True)
+        ]
+        return np.median(scores, axis=0).max()
+
+
+def squared_correlation(guess, true):
+    if not guess.any():
+        return 0.0
+    return np.corrcoef(guess.ravel(), true.ravel())[0, 1] ** 2
+
+
+def batches_of(vfl):
+    """Row ids of every batch, of a run in the clear, which others repeat."""
+    ids = {
+        r.round: r.array
+        for r in vfl.server_view_
+        if r.client == "shop" and (r.what == "row ids")
+    }
+    return list(ids.values())
+
+
+@pytest.mark.parametrize("n_clients", [2, 3])
+def test_server_cannot_read_rows_from_the_gradients_of_a_cluster(
+    cancer, monkeypatch, n_clients
+):
+    X, y = (each[:160] for each in cancer)
+    settings = {
+        "parties": as_they_are(),
+        "clients": {"telco": n_clients},
+        "bottom": (),
+        "cut_width": 32,
+        "batch_size": 16,
+        "max_epochs": 1,
+        "random_state": 0,
+    }
+
+    def read(masked):
+        wire = Watched()
+        vfl = VFedSecClassifier(
+            masked=masked, transport=wire, record_server_view=True, **settings
+        ).fit(X, y)
+        return vfl, Reader(wire, 10, 32)
+
+    plain, in_the_clear = read(masked=False)
+    batches, telco = batches_of(plain), X[:, 10:20]
+    assert in_the_clear.found(telco, batches) > 0.999
+    masked, behind_masks = read(masked=True)
+    assert same_states(masked, plain)
+    assert behind_masks.found(telco, batches) < 0.1
+
+    def in_an_envelope(ring, receiver, key, *, round_id):
+        return np.frombuffer(bytes(7) + key + bytes(9), np.uint8)
+
+    def out_of_it(ring, sender, sealed, *, round_id):
+        return sealed.tobytes()[7:39]
+
+    monkeypatch.setattr(_secure, "seal_key", in_an_envelope)
+    monkeypatch.setattr(_secure, "open_key", out_of_it)
+    _, keys_not_sealed = read(masked=True)
+    assert keys_not_sealed.found(telco, batches) > 0.999
+
+
+def test_clients_of_a_cluster_can_read_each_others_rows(cancer, monkeypatch):
+    """What the user guide says of them: they know the key of the mask."""
+    X, y = (each[:160] for each in cancer)
+    read = []
+    unmask = _secure._ClusterMasker.unmask
+
+    def spy(self, total, sealed, *, round_id):
+        summed = unmask(self, total, sealed, round_id=round_id)
+        if self._ring.name == "telco.1":
+            read.append(summed.reshape(32, 10))
+        return summed
+
+    monkeypatch.setattr(_secure._ClusterMasker, "unmask", spy)
+    wire = Watched()
+    settings = {"bottom": (), "batch_size": 16, "max_epochs": 1, "random_state": 0}
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 2},
+        transport=wire,
+        **settings,
+    ).fit(X, y)
+    vfl.set_params(masked=False, transport="local", record_server_view=True)
+    batches = batches_of(vfl.fit(X, y))
+    gradients = [
+        requests["telco.1"][1]["gradient"]
+        for asked, requests, _ in wire.seen
+        if asked == "backward"
+    ]
+    for gradient, summed, batch in zip(gradients, read, batches, strict=True):
+        rows = np.linalg.lstsq(gradient.T.astype(float), summed, rcond=1e-7)[0]
+        assert squared_correlation(rows, X[batch, 10:20]) > 0.999
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_hidden_layers_do_not_show_rows_to_the_server_either(cancer, masked):
+    """A unit that only one row of a batch activates shows that row to who can read."""
+    X, y = (each[:200] for each in cancer)
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 2},
+        batch_size=8,
+        max_epochs=1,
+        masked=masked,
+        record_server_view=True,
+        random_state=0,
+    ).fit(X, y)
+    numbers = FixedPoint(2, bound=64e3, bits=64)
+    telco, shown = X[:, 10:20], set()
+    by_round = {}
+    for record in vfl.server_view_:
+        if record.what == "gradient":
+            by_round.setdefault(record.round, []).append(record.array)
+    for one, other in by_round.values():
+        for array in (one, other, one + other):
+            gradient = numbers.decode(array)
+            weights, bias = gradient[:640].reshape(64, 10), gradient[640:704]
+            for row in weights[np.abs(bias) > 1e-6] / bias[np.abs(bias) > 1e-6, None]:
+                distance = np.abs(telco - row).max(axis=1)
+                if distance.min() < 1e-3:
+                    shown.add(int(distance.argmin()))
+    assert (len(shown) == 0) if masked else (len(shown) > 40)
 
 
 def test_two_tables_give_the_same_view(cancer):
@@ -612,6 +804,13 @@ def replace(name, value):
     return change
 
 
+def swap(other):
+    def change(parcels, party):
+        parcels[party], parcels[other] = parcels[other], parcels[party]
+
+    return change
+
+
 def drop(parcels, party):
     del parcels[party]
 
@@ -676,6 +875,35 @@ def drop_tag(parcels, party):
             r"'telco\.0'.*'server': the gradient of the cluster .* fails auth",
         ),
         (
+            meddle_once("reply", "backward", "telco.0", flip_in("masked")),
+            r"'telco\.0': its message for .* fails authentication",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", drop),
+            r"'telco\.0': it did not send 48 bytes to each of \['telco\.1'\]",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.1", drop),
+            r"'telco\.1': its masked message did not arrive",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", swap("telco.1")),
+            r"'telco\.0': it did not send 48 bytes to each of \['telco\.1'\]",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", replace("keys", np.zeros(48))),
+            r"'telco\.0': it did not send 48 bytes to each of \['telco\.1'\]",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", flip_in("keys")),
+            r"'telco\.1'.*'telco\.0': the key of a mask that 'telco\.1' received .* not"
+            " open",
+        ),
+        (
+            meddle_once("request", "update", "telco.1", replace("key", None)),
+            r"'telco\.1'.*'telco\.0': the key of a mask .* does not open",
+        ),
+        (
             meddle_once("reply", "offer_keys", "shop", flip_in(), skip=0),
             "'bank'.*'shop'|'shop'.*'bank'",
         ),
@@ -704,6 +932,26 @@ def test_meddling_is_named(cancer, meddle, message):
     with pytest.raises(PartyError, match=message):
         vfl.fit(*cancer)
     assert not vfl.__sklearn_is_fitted__()
+
+
+def test_replayed_key_of_a_mask_is_named(cancer):
+    kept = []
+
+    def replay(way, parcels):
+        if (
+            way == "reply"
+            and "telco.0" in parcels
+            and parcels["telco.0"][0] == ("backward")
+        ):
+            message = parcels["telco.0"][1]
+            kept.append(message["keys"].copy())
+            message["keys"] = kept[0]
+
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients={"telco": 2}, transport=Watched(replay), **SMALL
+    )
+    with pytest.raises(PartyError, match=r"'telco\.0'.* round 1 does not open"):
+        vfl.fit(*cancer)
 
 
 def test_replayed_round_is_named(cancer):
@@ -921,7 +1169,7 @@ def test_the_papers_linear_local_modules(cancer):
 
 def test_active_party_may_hold_no_column(cancer):
     X, y = cancer
-    parties = {"bank": [], "lab": range(30)}
+    parties = {"bank": [], "lab": range(15), "clinic": range(15, 30)}
     vfl = VFedSecClassifier(parties=parties, max_epochs=20, random_state=0).fit(X, y)
     assert vfl.score(X, y) > 0.95
     assert (states(vfl)["bank", "bias"] != 0).all()
