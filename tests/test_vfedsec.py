@@ -1,6 +1,7 @@
 import copy
 import pickle
 import sys
+import warnings
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_masks_change_nothing_in_a_regression():
 class Joint:
     """The same networks and rows in one autograd graph of floating-point numbers."""
 
-    def __init__(self, vfl, X, y):
+    def __init__(self, vfl, X, y, absent=None):
+        self.absent = absent or {}
         vfl = clone(vfl).set_params(clients=None)
         vfl.classes_ = np.unique(y)
         to_split, to_parties, to_rows = seed_sequence(vfl.random_state).spawn(3)
@@ -162,7 +164,7 @@ class Joint:
             tensor(client._transformer.fit_transform(blocks[name]))
             for name, client in clients.items()
         ]
-        self.bottoms = []
+        self.names, self.bottoms = list(clients), []
         for client, inputs in zip(clients.values(), self.inputs, strict=True):
             bottom = client._build_bottom(inputs.shape[1], client._generator)
             if client.name != vfl._active:
@@ -182,7 +184,11 @@ class Joint:
         self.labels = torch.from_numpy(np.unique(y, return_inverse=True)[1])
 
     def contributions(self, rows):
-        return [b(x[rows]) for b, x in zip(self.bottoms, self.inputs, strict=True)]
+        parts = [b(x[rows]) for b, x in zip(self.bottoms, self.inputs, strict=True)]
+        for name, absent in self.absent.items():
+            held = torch.from_numpy(~absent)[rows, None]
+            parts[self.names.index(name)] *= held
+        return parts
 
     def train(self, max_epochs, batch_size):
         for _ in range(max_epochs):
@@ -315,6 +321,247 @@ def test_answers_do_not_depend_on_how_rows_are_dealt(cancer):
     assert_allclose(vfl.transform(X[:1]), vfl.transform(X)[:1], atol=1e-6)
 
 
+ABSENT = np.arange(569) % 7 < 2
+ABSENT[256:390] = True
+HALVES = np.where(ABSENT, -1, np.arange(569) // 3 % 2)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("owner", [np.minimum(HALVES, 0), HALVES], ids=["one", "two"])
+def test_rows_that_nobody_holds_are_trained_with_the_papers_indicator(
+    cancer, owner, optimizer
+):
+    """Also batches without any row of the party, in which momentum goes on."""
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": owner},
+        bits=64,
+        optimizer=optimizer,
+        lr=0.01,
+        batch_size=4,
+        max_epochs=1,
+        random_state=0,
+    ).fit(X, y)
+    expected = ["telco"] if owner.max() == 0 else ["telco.0", "telco.1"]
+    assert vfl.clusters_["telco"] == expected
+    joint = Joint(vfl, X, y, {"telco": ABSENT})
+    joint.train(1, vfl.batch_size)
+    for cluster, bottom in zip(vfl.clusters_.values(), joint.bottoms, strict=True):
+        for name, value in bottom.state_dict().items():
+            trained = vfl._parties[cluster[0]]._bottom.state_dict()[name]
+            assert_allclose(trained, value, atol=2e-5)
+    imputed = Joint(vfl, X, y)
+    imputed.train(1, vfl.batch_size)
+    trained = vfl._parties[expected[0]]._bottom.state_dict()["0.weight"]
+    assert not np.allclose(trained, imputed.bottoms[1].state_dict()["0.weight"], 1e-3)
+
+
+@pytest.mark.parametrize("owner", [np.minimum(HALVES, 0), HALVES], ids=["one", "two"])
+def test_rows_that_nobody_holds_contribute_zero(cancer, owner):
+    X, y = cancer
+    settings = {
+        "parties": PARTIES if owner.max() == 0 else as_they_are(),
+        "clients": {"telco": owner},
+        "max_epochs": 2,
+        **SMALL,
+    }
+    plain = VFedSecClassifier(masked=False, record_server_view=True, **settings).fit(
+        X, y
+    )
+    ids, sums = {}, {}
+    for record in plain.server_view_:
+        kept = {"row ids": ids, "secure layer": sums}.get(record.what, {})
+        kept[record.round, record.client] = record.array
+    batches = {r: held for (r, client), held in ids.items() if client == "shop"}
+    telco = plain.clusters_["telco"]
+    for round_id, rows in batches.items():
+        total = sum(sums[round_id, client] for client in telco)
+        assert_array_equal((total == 0).all(axis=1), ABSENT[rows])
+        held = np.max([ids[round_id, client] for client in telco], axis=0)
+        assert_array_equal(held == -1, ABSENT[rows])
+    other = X.copy()
+    other[np.ix_(ABSENT, range(10, 20))] = np.nan
+    masked = VFedSecClassifier(**settings).fit(other, y)
+    assert same_states(masked, plain)
+
+
+@pytest.mark.parametrize("clients", [None, {"telco": 2}, {"telco": HALVES}])
+def test_rows_without_any_cell_of_a_party_contribute_zero_to_predictions(
+    cancer, clients
+):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients=clients, bits=64, max_epochs=1, **SMALL
+    ).fit(X, y)
+    table = X[:20].copy()
+    table[3:7, 10:20] = table[9, 20:] = np.nan
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = vfl.transform(table)
+    said = [str(each.message) for each in warned]
+    assert said[0].startswith("party 'telco' holds no cell of 4 of the 20 rows")
+    assert said[1].startswith("party 'shop' holds no cell of 1 of the 20 rows")
+    assert len(said) == 2
+    modules = [vfl._parties[c[0]]._bottom for c in vfl.clusters_.values()]
+    with torch.inference_mode():
+        parts = [
+            module(tensor(np.nan_to_num(table[:, list(columns)])))
+            for module, columns in zip(modules, PARTIES.values(), strict=True)
+        ]
+        parts[1][3:7] = parts[2][9] = 0
+    assert_allclose(found, sum(parts), atol=1e-6)
+    with pytest.warns(UserWarning, match="'telco' holds no cell of 4 of the 4 rows"):
+        assert_allclose(vfl.transform(table[3:7]), found[3:7], atol=1e-6)
+
+
+def test_a_gap_is_no_missing_row(cancer, recwarn):
+    """Some cells of many, and the cell of a party with one column."""
+    X, y = cancer
+    X = X[:, :21].copy()
+    X[::2, 10:15] = X[1::2, 20] = np.nan
+    parties = {"bank": range(10), "telco": range(10, 20), "shop": [20]}
+    vfl = VFedSecClassifier(parties=parties, max_epochs=1, **SMALL).fit(X, y)
+    vfl.predict(X)
+    vfl.predict(X[1:2])
+    assert not recwarn
+
+
+def test_single_column_that_nobody_holds_of_some_rows(cancer):
+    X, y = cancer[0][:, :21], cancer[1]
+    parties = {"bank": range(10), "telco": range(10, 20), "shop": [20]}
+    vfl = VFedSecClassifier(
+        parties=parties,
+        clients={"shop": np.minimum(HALVES, 0)},
+        max_epochs=1,
+        bits=64,
+        **SMALL,
+    ).fit(X, y)
+    gap = X[:4].copy()
+    gap[1, 20] = np.nan
+    with pytest.warns(UserWarning, match="'shop' holds no cell of 1 of the 4 rows"):
+        found = vfl.transform(gap)
+    with torch.inference_mode():
+        inputs = vfl._parties["shop"]._transformer.transform(X[1:2, 20:21])
+        shop = vfl._parties["shop"]._bottom(tensor(inputs)).numpy()
+    assert np.abs(shop).max() > 1e-3
+    assert_allclose(found[1], vfl.transform(X[:4])[1] - shop[0], atol=1e-6)
+
+
+def test_rows_that_nobody_holds_in_frames(cancer):
+    pl = pytest.importorskip("polars")
+    X, y = cancer
+    names = [f"c{i}" for i in range(30)]
+    table = pl.DataFrame(X, schema=names)
+    parties = {"bank": names[:10], "telco": names[10:20], "shop": names[20:]}
+    vfl = VFedSecClassifier(parties=parties, max_epochs=1, **SMALL).fit(table, y)
+    holes = table[:5].with_columns(
+        pl.when(pl.int_range(5) < 3).then(None).otherwise(pl.col(name)).alias(name)
+        for name in parties["telco"]
+    )
+    with pytest.warns(UserWarning, match="'telco' holds no cell of 3 of the 5 rows"):
+        found = vfl.transform(holes)
+    array = X[:5].copy()
+    array[:3, 10:20] = np.nan
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
+    with pytest.warns(UserWarning, match="'telco' holds no cell of 3 of the 5 rows"):
+        assert_array_equal(vfl.transform(array), found)
+
+
+# --- a sum needs two contributors ---------------------------------------------------
+
+
+def shown_to_the_server(parties, clients, X, y):
+    """Largest difference between the sum and the only contribution, in the clear."""
+    vfl = VFedSecClassifier(
+        parties=parties,
+        clients=clients,
+        max_epochs=1,
+        masked=False,
+        record_server_view=True,
+        **SMALL,
+    ).fit(X, y)
+    numbers = FixedPoint(len(vfl._parties), bound=vfl.bound)
+    first = [r for r in vfl.server_view_ if r.what == "secure layer" and r.round == 0]
+    total = numbers.decode(sum(r.array for r in first))
+    alone = [numbers.decode(r.array) for r in first if r.client != "owner"]
+    return np.abs(total - sum(alone)).max()
+
+
+@pytest.mark.parametrize("clients", [None, {"bank": 2}])
+def test_one_organisation_with_columns_is_refused(cancer, clients):
+    X, y = cancer
+    parties = VerticalPartitioner(
+        "passthrough", parties={"owner": [], "bank": range(30)}
+    )
+    assert shown_to_the_server(parties, clients, X, y) == 0
+    wire = Watched()
+    vfl = VFedSecClassifier(parties=parties, clients=clients, transport=wire, **SMALL)
+    said = r"569 of 569 rows have columns of fewer than two .* \(569 of 'bank' alone\)"
+    with pytest.raises(ValueError, match=said + r".*masked=False"):
+        vfl.fit(X, y)
+    with pytest.raises(ValueError, match=said):
+        VFedSecRegressor(parties=parties, clients=clients, **SMALL).fit(X, y)
+    assert not wire.seen
+
+
+@pytest.mark.parametrize(
+    ("parties", "clients", "said"),
+    [
+        (
+            {"bank": range(15), "telco": range(15, 30)},
+            {"telco": HALVES},
+            r"of 569 rows .*of 'bank' alone\)",
+        ),
+        (
+            {"owner": [], "telco": range(15), "shop": range(15, 30)},
+            {"telco": HALVES},
+            r"of 569 rows .*of 'shop' alone\)",
+        ),
+        (
+            {"owner": [], "telco": range(15), "shop": range(15, 30)},
+            {"telco": HALVES, "shop": np.minimum(HALVES, 0)},
+            r"of 569 rows .*\(\d+ of nobody\)",
+        ),
+        (
+            PARTIES,
+            {"telco": np.where(np.arange(569) == 5, -1, 0), "shop": HALVES},
+            r"1 of 569 rows .*\(1 of 'bank' alone\)",
+        ),
+    ],
+)
+def test_rows_of_one_organisation_are_refused(cancer, parties, clients, said):
+    X, y = cancer
+    if said.startswith("1 of"):
+        shop = HALVES.copy()
+        shop[:20] = 0
+        shop[5] = -1
+        clients = {**clients, "shop": shop}
+    settings = {"parties": as_they_are(parties), "clients": clients, **SMALL}
+    wire = Watched()
+    with pytest.raises(ValueError, match=said):
+        VFedSecClassifier(transport=wire, **settings).fit(X, y)
+    assert not wire.seen
+    VFedSecClassifier(masked=False, max_epochs=1, **settings).fit(X, y)
+
+
+def test_rows_of_one_organisation_are_refused_in_predictions(cancer):
+    X, y = cancer
+    settings = {"parties": as_they_are(), "max_epochs": 1, **SMALL}
+    holes = X[:10].copy()
+    holes[:4, 10:] = holes[7, :20] = np.nan
+    wire = Watched()
+    vfl = VFedSecClassifier(**settings).fit(X, y).set_params(transport=wire)
+    said = r"5 of 10 rows .*\(4 of 'bank' alone, 1 of 'shop' alone\)"
+    for serve in (vfl.predict, vfl.predict_proba, vfl.transform):
+        with pytest.raises(ValueError, match=said):
+            serve(holes)
+    assert not wire.seen
+    plain = VFedSecClassifier(masked=False, **settings).fit(X, y)
+    with pytest.warns(UserWarning, match="holds no cell of"):
+        plain.predict(holes[:4])
+
+
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
@@ -328,6 +575,9 @@ def test_answers_do_not_depend_on_how_rows_are_dealt(cancer):
         ({"telco": 570}, "'telco' cannot have 570 clients with n_samples=569"),
         ({"telco": [0, 1]}, "'telco' needs a number of clients, or .* 569 integers"),
         ({"telco": np.full(569, 1)}, "the clients of 'telco' must be 0, 1"),
+        ({"telco": np.full(569, -1)}, "0, 1, .* with -1 for rows that nobody holds"),
+        ({"telco": np.arange(569) % 3 - 2}, r"'telco' must be 0, 1, .*\[-2, -1, 0\]"),
+        ({"telco": np.array([-1, 1] * 284 + [1])}, "'telco' must be 0, 1"),
         ({"telco": np.arange(569) / 2}, "got float64"),
     ],
 )
