@@ -56,7 +56,7 @@ class ServerRecord(NamedTuple):
     Parameters
     ----------
     round : int
-        Number of the protocol's round, from 0.
+        Number of the batch, from 0.
     client : str
         Who sent it, or for row ids and keys, who can open it.
     what : {"row ids", "secure layer", "gradient", "key of a mask"}
@@ -648,8 +648,10 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at
-        random, or the position of each row's client. The clients are called
-        ``"telco.0"``, ``"telco.1"``, …. Rows to be served are dealt in turn.
+        random, or the position of each row's client, and -1 for rows that nobody holds.
+        Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
+        Rows to be served are dealt in turn, but for those without any cell of the party
+        (see the notes of :class:`VFedSecClassifier`).
     bottom : array-like of int or callable, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, whose
         last layer is the client's part of the secure layer (with a bias at the active
@@ -667,8 +669,7 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         rounding error is at most ``n_clients ** 2 * bound / 2 ** (bits - 1)``, see
         :class:`~skvfl.privacy.FixedPoint`.
     rotate_every : int, default=5
-        Rounds (batches) after which all keys are agreed on anew, in training and in
-        prediction.
+        Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
         Whether there are keys, masks and sealed row ids. Without them the numbers are
         the same to the last bit and everything is in the clear: for measurements only.
@@ -724,7 +725,7 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         What crossed in ``fit``, keys included.
     server_view_ : list of ServerRecord
         If asked for: ``round``, ``client``, ``what`` and ``array`` of every masked or
-        sealed array that the server received in ``fit``.
+        sealed array that the server received in ``fit``; rounds count batches.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -741,9 +742,24 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
     secure layer's output of every row, which is the sum over all clients; nobody sees
     any single client's contribution, unless all other clients tell theirs. Every
     client sees the gradient of the secure layer's output, from which labels can be
-    inferred, and the updates of its own local module. Passive clients learn which of
-    their own rows are in a batch and the size of the batch; the server learns neither
-    ids nor how many rows each client holds.
+    inferred, and the updates of its own local module. The clients of a cluster, and
+    nobody else, see the sum of their gradients, which crosses the server under a mask
+    whose key they alone have. From that sum they can compute each other's rows: with
+    linear local modules exactly, where a batch is not larger than ``cut_width``; of two
+    clients each knows the other's gradient. Passive clients learn which of their own
+    rows are in a batch and the size of the batch; the server learns neither ids nor how
+    many rows each client holds.
+
+    *Who contributes.* A sum hides its parts only if it has two. With masks, rows of
+    which fewer than two parties hold columns are refused in ``fit`` and in predictions.
+    An active party without columns does not count, as the server can compute its bias.
+    ``masked=False`` shows every contribution, so that nothing is refused.
+
+    *Rows that a passive party does not hold* get a contribution of zero from it (the
+    paper's indicator). In ``fit`` they are those of which ``clients`` says so. In
+    predictions they are those without any cell of the party, with a warning; where a
+    party has a single column, only if ``clients`` has -1 for it, since a gap in one
+    column is imputed. The active party holds every row.
 
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
@@ -844,8 +860,8 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         Raises
         ------
         ValueError
-            If the labels are not classes, or if parties, clients and columns do not
-            match; the message names them.
+            If the labels are not classes, if parties, clients and columns do not match,
+            or if fewer than two parties hold columns of a row; the message names them.
         PartyError
             If a client fails, or a contribution is over the bound; the message names
             the client.
@@ -911,8 +927,10 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at
-        random, or the position of each row's client. The clients are called
-        ``"telco.0"``, ``"telco.1"``, …. Rows to be served are dealt in turn.
+        random, or the position of each row's client, and -1 for rows that nobody holds.
+        Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
+        Rows to be served are dealt in turn, but for those without any cell of the party
+        (see the notes of :class:`VFedSecClassifier`).
     bottom : array-like of int or callable, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, whose
         last layer is the client's part of the secure layer (with a bias at the active
@@ -930,8 +948,7 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
         rounding error is at most ``n_clients ** 2 * bound / 2 ** (bits - 1)``, see
         :class:`~skvfl.privacy.FixedPoint`.
     rotate_every : int, default=5
-        Rounds (batches) after which all keys are agreed on anew, in training and in
-        prediction.
+        Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
         Whether there are keys, masks and sealed row ids. Without them the numbers are
         the same to the last bit and everything is in the clear: for measurements only.
@@ -983,7 +1000,7 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
         What crossed in ``fit``, keys included.
     server_view_ : list of ServerRecord
         If asked for: ``round``, ``client``, ``what`` and ``array`` of every masked or
-        sealed array that the server received in ``fit``.
+        sealed array that the server received in ``fit``; rounds count batches.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -996,13 +1013,8 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
 
     Notes
     -----
-    *Who learns what.* The server sees the labels and weights of every batch and the
-    secure layer's output of every row, which is the sum over all clients; nobody sees
-    any single client's contribution, unless all other clients tell theirs. Every
-    client sees the gradient of the secure layer's output, from which labels can be
-    inferred, and the updates of its own local module. Passive clients learn which of
-    their own rows are in a batch and the size of the batch; the server learns neither
-    ids nor how many rows each client holds.
+    *Who learns what*, who has to contribute to a row, and which rows a party holds are
+    as in :class:`VFedSecClassifier`, with the target in place of labels.
 
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
@@ -1047,7 +1059,8 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
         Raises
         ------
         ValueError
-            If parties, clients and columns do not match; the message names them.
+            If parties, clients and columns do not match, or if fewer than two parties
+            hold columns of a row; the message names them.
         PartyError
             If a client fails, or a contribution is over the bound; the message names
             the client.

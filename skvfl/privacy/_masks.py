@@ -190,7 +190,9 @@ class Masker:
         _combine(left.reshape(-1), [], [stream])
         return self._fixed_point.decode(left)
 
-    def _add_masks(self, total: np.ndarray, nonce: bytes, key: bytes | None) -> None:
+    def _add_masks(
+        self, total: np.ndarray, nonce: bytes, key: bytes | None = None
+    ) -> None:
         open_stream, purpose = self._ring.stream, self._purpose
         added = [open_stream(peer, purpose, nonce) for peer in self._after]
         subtracted = [open_stream(peer, purpose, nonce) for peer in self._before]
