@@ -43,7 +43,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 # Every party standardises its columns, multiplies them by a random matrix that it keeps
 # to itself, and sends the product to a server once. The server trains any scikit-learn
 # model on what arrives. Of the labels it sees aliases, two for every class, which only
-# their owner can read.
+# their owner can read. The server can find out which two belong together: by the means
+# of the rows behind them it did so in 20 of 20 fits on these digits.
 
 model = LogisticRegression(max_iter=1000)
 vfl = RandomProjectionVFL(model, parties=digits.parties, random_state=0)

@@ -7,16 +7,13 @@ from numbers import Integral, Real
 import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
     clone,
     is_classifier,
     is_regressor,
 )
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     check_consistent_length,
@@ -26,11 +23,15 @@ from sklearn.utils.validation import (
 )
 
 from skvfl._autoencoder import AutoencoderTransformer
-from skvfl._base import VFLEstimator
-from skvfl._columns import column_labels, column_names
-from skvfl._partition import _check_table, _take_columns
-from skvfl._preprocessing import _missing
-from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
+from skvfl._columns import column_labels, column_names, refuse_masked
+from skvfl._partition import _check_table, _take_columns, require_transformer
+from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._sklearn import (
     HasMethods,
     Interval,
@@ -39,7 +40,10 @@ from skvfl._sklearn import (
     _num_samples,
     _safe_indexing,
 )
+from skvfl._targets import check_total, read_column
 from skvfl.federation import CommunicationLog
+from skvfl.federation._party import shielded
+from skvfl.federation._replies import OWN_WIDTH, Rows, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._apc import ActiveParty, EncoderParty, missing_rows
 from skvfl.nn._autoencoder import DISTANCES
@@ -128,6 +132,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         if self.inference == "joint":
             labelled = labelled & everywhere
         labels = self._fill_labels(y, labelled)
+        if weights is not None:
+            check_total(weights[labelled], "sample_weight of the rows with a label")
         parties = []
         for party in self._make_parties(to_parties):
             rows = held[party.name]
@@ -152,7 +158,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             task.call_on_fit_task_end(estimator=self)
             task = context.subcontext(task_name="distil and learn")
             task.call_on_fit_task_begin(estimator=self)
-            session.ask(active, "learn", received=received)
+            session.tell("learn", to=[active], received=received)
             task.call_on_fit_task_end(estimator=self)
         self._parties = session.parties
         if self.inference == "active":
@@ -163,20 +169,19 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _gather(self, session, operation, n_rows):
         """The one exchange: every party's representation of the same rows."""
         session.begin_round()
-        received = session.call(operation)
+        first = operation == "encode"
+        expected = self._any_rows(n_rows) if first else rows_of(self._widths, n_rows)
+        received = session.call(operation, reply=expected)
         check_rows(received, n_rows)
+        if first:
+            self._widths = {name: sent.shape[1] for name, sent in received.items()}
         return received
 
     def _read_labels(self, y, labelled):
         """Labels of rows, and which of them are known."""
         if y is None:
             validate_data(self, y=None)
-        y = column_or_1d(_as_array(y), warn=True)
-        missing = np.zeros(len(y), bool)
-        if y.dtype.kind == "O":
-            missing = _missing(y)
-        elif y.dtype.kind == "f":
-            missing = np.isnan(y)
+        y, missing = read_column(y, "y")
         if labelled is None:
             return y, ~missing
         labelled = _as_mask(labelled, len(y), "labelled")
@@ -193,13 +198,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         if not labelled.any():
             among = " of a row that every party holds" * (self.inference == "joint")
             raise ValueError(f"y holds no label{among}")
-        known = y[labelled]
-        if known.dtype.kind == "O" and not any(isinstance(v, str) for v in known):
-            known = np.array(known.tolist())
-        known = self._check_labels(known)
-        if hasattr(self.partition_, "feature_names_in_"):
-            # Validating labels alone makes scikit-learn forget the columns' names.
-            self.feature_names_in_ = self.partition_.feature_names_in_
+        known = self._check_labels(y[labelled])
         labels = np.full(len(y), known[0], dtype=known.dtype)
         labels[labelled] = known
         return labels
@@ -283,9 +282,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         to_prepare, to_local, *streams = sequence.spawn(6)
         to_joint, to_active, to_model, to_teacher = streams
         prepare = self.partition_._make_transformers(to_prepare)
-        children = dict(
-            zip(self._holders, to_local.spawn(len(self._holders)), strict=True)
-        )
+        children = spawn_named(to_local, self._holders)
         parties = []
         for name in asked:
             encoder = seed_party(self._local_encoder(name), children[name])
@@ -321,6 +318,9 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                     f"{sorted(encoder)}"
                 )
             encoder = encoder[name]
+            if encoder is not None:
+                where = f"local_encoder of party {name!r}"
+                require_transformer(where, encoder, ("fit", "transform"))
         sizes = (64, 128) if name == self._active else (128, 256)
         return self._network(encoder, *sizes)
 
@@ -340,16 +340,19 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _answer(self, X, method):
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            return getattr(self.active_estimator_, method)(self._active_block(X))
-        estimator = self._parties[self._active].estimator
-        return getattr(estimator, method)(self._join(X))
+            block, estimator = self._active_block(X), self.active_estimator_
+        else:
+            block, estimator = self._join(X), self._parties[self._active].estimator
+        ask = getattr(estimator, method)
+        return check_answers(shielded(self._active, method, ask, block))
 
     def _join(self, X):
         """Joint representation, for which every party is asked."""
         active = self._active
         with self._connect_fitted(X, active) as session:
             received = self._gather(session, "represent", _num_samples(X))
-            return session.ask(active, "join", received=received)
+            own = Rows(_num_samples(X), OWN_WIDTH, exact=False)
+            return session.ask(active, "join", reply=own, received=received)
 
     def _active_block(self, X):
         """The active party's columns; no other is looked at."""
@@ -388,7 +391,9 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """
         check_is_fitted(self)
         if hasattr(self, "active_estimator_"):
-            return self.active_estimator_[:2].transform(self._active_block(X))
+            represent = self.active_estimator_[:2].transform
+            block = self._active_block(X)
+            return shielded(self._active, "transform", represent, block)
         return self._join(X)
 
     @property
@@ -411,15 +416,8 @@ def _check_able(what, model):
         )
 
 
-def _as_array(y):
-    """Labels as an array that keeps missing ones apart."""
-    series = nw.from_native(y, allow_series=True, pass_through=True)
-    if isinstance(series, nw.Series) and series.is_null().any():
-        y = np.array([*series.to_list(), None], dtype=object)[:-1]
-    return y if hasattr(y, "dtype") else np.asarray(y, dtype=object)
-
-
 def _as_mask(mask, n_rows, what):
+    refuse_masked(mask, what)
     mask = np.asarray(mask)
     if mask.dtype != bool or mask.shape != (n_rows,):
         raise ValueError(
@@ -429,7 +427,7 @@ def _as_mask(mask, n_rows, what):
     return mask
 
 
-class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
+class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
     """Active-party-centric learning: one exchange, then the active party is alone.
 
     Every party trains an autoencoder on the rows it has. The passive ones send their
@@ -702,7 +700,7 @@ class APCVFLClassifier(ClassifierMixin, _BaseAPCVFL):
         return self.classifier
 
 
-class APCVFLRegressor(RegressorMixin, _BaseAPCVFL):
+class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
     """APC-VFL for a numerical target; see :class:`APCVFLClassifier`.
 
     Read more in the :ref:`User Guide <apc>`.

@@ -2,33 +2,146 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
-from sklearn.utils import compute_sample_weight, get_tags
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    is_classifier,
+)
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._partition import VerticalPartitioner, as_partition, party_name
-from skvfl._sklearn import CallbackSupportMixin, StrOptions, _check_sample_weight
+from skvfl._partition import (
+    VerticalPartitioner,
+    _check_table,
+    as_partition,
+    canonical_order,
+    party_name,
+)
+from skvfl._sklearn import (
+    CallbackSupportMixin,
+    StrOptions,
+    _num_samples,
+    check_instances,
+)
+from skvfl._targets import (
+    as_classes,
+    as_targets,
+    check_entries,
+    check_total,
+    read_labels,
+    read_weights,
+    weights_of_classes,
+)
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Rows, most_columns
 
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
-@contextmanager
-def _no_quotes(name):
-    """Replace a message of numpy that quotes what cannot be read as a number."""
-    try:
-        yield
-    except ValueError as exc:
-        if "could not convert" not in str(exc):
-            raise
-        raise ValueError(f"{name} holds values that are not numbers") from None
+def read_truth(y, sample_weight, n_rows, *, classifies):
+    """True labels or targets and weights, as a score can use them.
+
+    scikit-learn's scores take what lies under a mask for a label, and negative weights.
+    """
+    y = read_labels(y)
+    y = as_classes(y) if classifies else as_targets(y)
+    check_entries(len(y), n_rows, "y")
+    if sample_weight is not None:
+        sample_weight = read_weights(sample_weight, n_rows)
+    return y, sample_weight
+
+
+def check_kind(y, classes):
+    """Refuse text where the classes are numbers, and the reverse.
+
+    scikit-learn does so too, with all labels in its message.
+    """
+    kinds = ["text" if each.dtype.kind in "UO" else "numbers" for each in (y, classes)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"y holds {kinds[0]}, and the labels of fit were {kinds[1]}")
+
+
+def check_answers(answers):
+    """Refuse predictions that are not finite.
+
+    Parameters
+    ----------
+    answers : ndarray, or dict of str to ndarray
+        What a fitted model says of rows.
+
+    Returns
+    -------
+    answers : the same
+
+    Raises
+    ------
+    ValueError
+        If one of them is NaN or infinite; the message counts the rows.
+    """
+    for each in answers.values() if isinstance(answers, dict) else [answers]:
+        if each.dtype.kind == "f" and not np.isfinite(each).all():
+            spoilt = ~np.isfinite(each.reshape(len(each), -1)).all(axis=1)
+            raise ValueError(
+                f"the answers for {np.count_nonzero(spoilt)} of {len(each)} rows of X "
+                "are not finite: their cells lie far outside those of fit, or training "
+                "diverged; look at the scales of the columns"
+            )
+    return answers
+
+
+class VFLClassifierMixin(ClassifierMixin):
+    """A classifier whose score looks at what it is given."""
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+        """
+        n_rows = _num_samples(_check_table(X))
+        check_is_fitted(self)
+        y, sample_weight = read_truth(y, sample_weight, n_rows, classifies=True)
+        check_kind(y, self.classes_)
+        return super().score(X, y, sample_weight)
+
+
+class VFLRegressorMixin(RegressorMixin):
+    """A regressor whose score looks at what it is given."""
+
+    def score(self, X, y, sample_weight=None):
+        """R², the share of the target's variance that is predicted.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+        y : array-like of shape (n_samples,)
+            True targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+        """
+        n_rows = _num_samples(_check_table(X))
+        return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=False))
 
 
 class VFLEstimator(CallbackSupportMixin, BaseEstimator):
@@ -86,8 +199,12 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 "sparse input is not supported by the parties' transformers; convert "
                 "it to a dense array, or choose transformers that take sparse columns"
             )
+        X = _check_table(X)
+        check_entries(_num_samples(y), _num_samples(X), "y")
         self.__dict__.pop("_parties", None)
         self.partition_ = as_partition(self.parties)
+        check_instances(self.partition_)
+        self.partition_._validate_params()
         X = self.partition_._fit_columns(
             X, y, label_owner=self.active, sequence=sequence
         )
@@ -96,7 +213,13 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             self.feature_names_in_ = self.partition_.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self._active = party_name(self.partition_.parties_, self.active)
+        written = self.partition_.parties_
+        self._active = party_name(written, self.active)
+        # Everything after this goes through the parties in one order, so that sums,
+        # networks and batches do not depend on how a dict was written.
+        self.partition_.parties_ = {
+            name: written[name] for name in canonical_order(written)
+        }
         return X
 
     @property
@@ -104,40 +227,56 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """Parties that hold columns."""
         return [name for name, held in self.partition_.parties_.items() if held.size]
 
+    @property
+    def _n_outputs(self):
+        """Number of outputs of a network that predicts."""
+        return len(self.classes_) if is_classifier(self) else 1
+
+    @property
+    def _any_widths(self):
+        """What is expected of parties that say how many columns they will send."""
+        held = self.partition_.parties_
+        return {n: Count(0, most_columns(len(held[n]))) for n in self._holders}
+
+    def _any_rows(self, n_rows):
+        """What is expected of parties that never said how many columns they send."""
+        return {
+            name: Rows(n_rows, count.high, exact=False)
+            for name, count in self._any_widths.items()
+        }
+
     def _encode_classes(self, y):
         """Classes as 0 … K - 1; sets ``classes_``."""
-        y = validate_data(self, y=y)
-        check_classification_targets(y)
-        try:
-            self.classes_, codes = np.unique(y, return_inverse=True)
-        except TypeError as exc:
-            raise ValueError(
-                "y mixes labels of several types, or holds missing ones"
-            ) from exc
+        if y is None:
+            validate_data(self, y=None)
+        self.classes_, codes = np.unique(
+            as_classes(read_labels(y)), return_inverse=True
+        )
         if len(self.classes_) < 2:
             raise ValueError("y holds one class only; a classifier needs at least two")
         return codes.astype(np.int64)
 
     def _encode_target(self, y):
         """Target as float64."""
+        if y is None:
+            validate_data(self, y=None)
         self.__dict__.pop("classes_", None)
-        with _no_quotes("y"):
-            y = validate_data(self, y=y, y_numeric=True).astype(np.float64)
-        if not len(y):
-            raise ValueError("y holds no target")
-        return y
+        return as_targets(read_labels(y))
 
     def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
         """Weights of rows, those of their classes included, or None."""
         if sample_weight is None and class_weight is None:
             return None
-        with _no_quotes("sample_weight"):
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
+        n_rows = _num_samples(_check_table(X))
+        weights = np.ones(n_rows)
+        if sample_weight is not None:
+            weights = read_weights(sample_weight, n_rows)
         if class_weight is None:
             return weights
-        return weights * compute_sample_weight(class_weight, self.classes_[codes])
+        check_entries(len(codes), n_rows, "y")
+        weights = weights * weights_of_classes(class_weight, self.classes_, codes)
+        check_total(weights, "class_weight")
+        return weights
 
     @property
     def _transport(self):

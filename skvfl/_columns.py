@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, KeysView, Mapping, Set
 from numbers import Integral
 
 import numpy as np
 
 from skvfl._sklearn import _get_feature_names
+
+
+def refuse_masked(array, name="X"):
+    """Refuse a masked array, whose mask numpy and scikit-learn would drop."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} is a masked array; fill its masked cells with NaN first, as in "
+            f"{name}.astype(float).filled(numpy.nan)"
+        )
 
 
 def column_names(X):
@@ -62,6 +72,7 @@ def resolve(columns, X, names, party):
     if isinstance(columns, slice):
         positions = np.arange(n_columns)[_positional(columns, names, n_columns, party)]
     else:
+        _refuse_unordered(columns, party)
         if isinstance(columns, str) or not np.iterable(columns):
             columns = [columns]
         columns = list(columns)
@@ -86,6 +97,24 @@ def resolve(columns, X, names, party):
         column = describe(held[count > 1][0], names)
         raise ValueError(f"party {party!r} lists {column} more than once")
     return positions
+
+
+def _refuse_unordered(columns, party):
+    """Refuse what has no order of its own, or can be read only once.
+
+    The order of a set of names changes from one start of Python to the next, and with
+    it the order of the party's columns: one seed would give many results.
+    """
+    if isinstance(columns, Set | Mapping) and not isinstance(columns, KeysView):
+        raise ValueError(
+            f"party {party!r} is given its columns as a {type(columns).__name__}, "
+            "which has no order: give a list"
+        )
+    if isinstance(columns, Iterator):
+        raise ValueError(
+            f"party {party!r} is given its columns as a {type(columns).__name__}, "
+            "which can be read only once: give a list"
+        )
 
 
 def _ambiguous(X):

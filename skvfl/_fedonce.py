@@ -12,15 +12,27 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.utils import check_consistent_length
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
 from skvfl._noise_as_targets import NoiseAsTargetsEncoder
-from skvfl._random import int_seed, one_way, seed_party, seed_sequence
+from skvfl._partition import require_transformer
+from skvfl._random import (
+    int_seed,
+    one_way,
+    seed_party,
+    seed_sequence,
+    spawn_named,
+)
 from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
@@ -30,6 +42,7 @@ from skvfl._sklearn import (
     _num_samples,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import (
     MissingPartyWarning,
     PartyError,
@@ -39,6 +52,7 @@ from skvfl.exceptions import (
 )
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import Count, Fields, Reply, check_replies, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
@@ -159,18 +173,20 @@ class _BaseFedOnce(_BaseSplitNN):
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
+        once, afterwards = (spawn_named(each, blocks) for each in to_noise.spawn(2))
 
         task = context.subcontext(task_name="one round")
         task.call_on_fit_task_begin(estimator=self)
         guests, received = self._gather(
             [
-                guest.holding(block=blocks[guest.name], sequence=one_way(to_guest))
-                for guest, to_guest in zip(
-                    guests, to_noise.spawn(len(guests)), strict=True
+                guest.holding(
+                    block=blocks[guest.name], sequence=one_way(once[guest.name])
                 )
+                for guest in guests
             ],
             "learn",
             log,
+            self._any_rows(len(labels)),
         )
         matrices = check_rows(received, len(labels))
         if not received and host.name not in self._holders:
@@ -189,14 +205,15 @@ class _BaseFedOnce(_BaseSplitNN):
             block=blocks[host.name],
             labels=labels,
             weights=weights,
-            sequence=one_way(to_noise.spawn(1)[0]),
+            sequence=one_way(afterwards[host.name]),
         )
-        train_host = self._train_function(plan, to_host)
+        train_host = self._train_function(plan, one_way(to_host))
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
             guests = [
                 guest.holding(
-                    block=blocks[guest.name], sequence=one_way(to_noise.spawn(1)[0])
+                    block=blocks[guest.name],
+                    sequence=one_way(afterwards[guest.name]),
                 )
                 for guest in guests
             ]
@@ -209,18 +226,19 @@ class _BaseFedOnce(_BaseSplitNN):
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
 
-    def _gather(self, guests, operation, log):
+    def _gather(self, guests, operation, log, expected):
         """One round: ask every guest by itself; those that answered, and their answers.
 
         Every guest has a session of its own, so that one that does not answer ends
-        nobody else's work.
+        nobody else's work. An answer that is not as expected ends everybody's.
         """
 
         def ask(guest):
             messages = CommunicationLog()
             try:
                 with self._connect([guest], messages, self._active) as session:
-                    answer = session.ask(guest.name, operation)
+                    size = Reply(expected[guest.name].n_bytes)
+                    answer = session.ask(guest.name, operation, reply=size)
             except (PartyTypeError, PartyValueError):
                 raise
             except PartyError as error:
@@ -248,10 +266,9 @@ class _BaseFedOnce(_BaseSplitNN):
             for _, *message in messages.messages:
                 log.record(*message)
         answered = [reply for reply in replies if reply[3] is None]
-        return (
-            [guest for guest, *_ in answered],
-            {guest.name: answer for guest, answer, *_ in answered},
-        )
+        answers = {guest.name: answer for guest, answer, *_ in answered}
+        check_replies(answers, expected, operation)
+        return [guest for guest, *_ in answered], answers
 
     def _train_host(self, host, received, train_host, context):
         """The host learns alone from what it has."""
@@ -279,7 +296,7 @@ class _BaseFedOnce(_BaseSplitNN):
         session.begin_round()
         order = {"seed": int_seed(to_table)}
         if plan is None:
-            session.call("join", **order)
+            session.tell("join", **order)
         else:
             order |= {
                 "shared": one_way(to_epochs).generate_state(4).tolist(),
@@ -287,9 +304,9 @@ class _BaseFedOnce(_BaseSplitNN):
                 "max_grad_norm": self.max_grad_norm,
                 "lr": self._lr,
             }
-            session.call("join_privately", to=self.answered_, **order)
+            session.tell("join_privately", to=self.answered_, **order)
             widths = list(self._widths.values())
-            session.ask(self._active, "join_privately", widths=widths, **order)
+            session.tell("join_privately", to=[self._active], widths=widths, **order)
         for to_epoch in to_epochs.spawn(self.n_split_epochs):
             task = context.subcontext(task_name="split epoch")
             task.call_on_fit_task_begin(estimator=self)
@@ -297,15 +314,15 @@ class _BaseFedOnce(_BaseSplitNN):
                 self._split_epoch(session, int_seed(to_epoch), n_rows)
             else:
                 for _ in range(plan.per_epoch):
-                    self._private_step(session)
-            session.call("finish")
+                    self._private_step(session, n_rows)
+            session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
             if task.call_on_fit_task_end(estimator=self):
                 break
 
     def _split_epoch(self, session, seed, n_rows):
         """One pass of split learning, as SplitNN does it."""
-        session.call("begin_epoch", seed=seed, n_train=n_rows)
+        session.tell("begin_epoch", seed=seed, n_train=n_rows)
         batches = batch_bounds(n_rows, self.batch_size)
         learnt = [
             self._step(session, self._active, self.answered_, self._widths, *bounds)
@@ -314,16 +331,19 @@ class _BaseFedOnce(_BaseSplitNN):
         self.loss_curve_.append(epoch_loss(learnt))
         check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
 
-    def _private_step(self, session):
+    def _private_step(self, session, n_rows):
         """Everybody draws the same rows, and adds noise to its own gradients."""
-        n_drawn = session.ask(self._active, "draw")
+        n_drawn = session.ask(self._active, "draw", reply=Count(0, n_rows))
         session.begin_round()
-        received = session.call("forward_rows", to=self.answered_)
+        expected = rows_of(self._widths, n_drawn)
+        received = session.call("forward_rows", to=self.answered_, reply=expected)
         check_rows(received, n_drawn, self._widths)
-        gradients = session.ask(self._active, "learn_rows", received=received)
+        gradients = session.ask(
+            self._active, "learn_rows", reply=Fields(expected), received=received
+        )
         session.begin_round()
         each = {name: {"gradient": sent} for name, sent in gradients.items()}
-        session.call("backward_rows", to=self.answered_, each=each)
+        session.tell("backward_rows", to=self.answered_, each=each)
 
     def _serve(self, X, operation):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
@@ -335,21 +355,24 @@ class _BaseFedOnce(_BaseSplitNN):
             for name, party in self._parties.items()
         }
         host = holding.pop(self._active)
-        _, received = self._gather(list(holding.values()), "encode", current_log())
+        expected = rows_of(self._widths, n_rows)
+        _, received = self._gather(
+            list(holding.values()), "encode", current_log(), expected
+        )
         check_rows(received, n_rows, self._widths)
         zeros = {
             name: np.zeros((n_rows, width), dtype=np.float32)
             for name, width in self._widths.items()
         }
-        return host.perform(
+        answers = host.perform(
             operation, {"start": 0, "stop": n_rows, "received": {**zeros, **received}}
         )
+        return check_answers(answers)
 
     def _make_parties(self, sequence, encoders, plan, n_outputs, loss):
         """Guests in their order, and the host."""
         to_prepare, to_models, to_keys = sequence.spawn(3)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
         optimizer = self.optimizer
         if self.weight_decay:
             optimizer = partial(
@@ -357,19 +380,19 @@ class _BaseFedOnce(_BaseSplitNN):
                 weight_decay=self.weight_decay,
             )
         optimize = Optimize(optimizer, self._lr)
+        names = self.partition_.parties_
+        models, keys = spawn_named(to_models, names), spawn_named(to_keys, names)
         guests = []
-        for name, to_model, to_key in zip(
-            names, to_models.spawn(len(names)), to_keys.spawn(len(names)), strict=True
-        ):
-            stream = one_way(to_model)
+        for name in names:
+            stream = one_way(models[name])
             if name == self._active:
                 host = HostParty(
                     name,
                     prepare.get(name),
-                    Build(self.local, self.local_width),
+                    Build(self.local, self.local_width, name="local", trains=False),
                     optimize,
                     stream,
-                    Build(self.host, n_outputs),
+                    Build(self.host, n_outputs, name="host"),
                     loss,
                 )
             else:
@@ -379,7 +402,7 @@ class _BaseFedOnce(_BaseSplitNN):
                         prepare[name],
                         encoders[name],
                         self.representation_noise,
-                        one_way(to_key).generate_state(8).tobytes(),
+                        one_way(keys[name]).generate_state(8).tobytes(),
                         optimize,
                         stream,
                         None if plan is None else plan.guests.get(name),
@@ -402,9 +425,11 @@ class _BaseFedOnce(_BaseSplitNN):
                 f"guest names {unknown}, which are no guests, and lacks "
                 f"{lacking}: give a transformer for every party but the active one"
             )
+        for name in names:
+            require_transformer(f"guest of party {name!r}", given[name])
         encoders = {
             name: seed_party(clone(given[name]), child)
-            for name, child in zip(names, sequence.spawn(len(names)), strict=True)
+            for name, child in spawn_named(sequence, names).items()
         }
         for name, encoder in encoders.items():
             has_network = isinstance(encoder, NoiseAsTargetsEncoder)
@@ -588,7 +613,7 @@ def _uncovered_guests(encoders):
             )
 
 
-class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
+class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     """One round of representations, then a network at the host (FedOnce).
 
     Every guest learns a representation of its columns without labels and sends it once;
@@ -886,7 +911,7 @@ class FedOnceClassifier(ClassifierMixin, _BaseFedOnce):
         return self.classes_[codes]
 
 
-class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
+class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     """FedOnce for a numerical target; see :class:`FedOnceClassifier`.
 
     The host standardises its target and minimises the squared error; predictions are in
@@ -1070,8 +1095,8 @@ class FedOnceRegressor(RegressorMixin, _BaseFedOnce):
             If the budget cannot be kept.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from skvfl._projection import random_matrix
+from skvfl._targets import mean_and_scale, standardised
+from skvfl.exceptions import ShareableError
 from skvfl.federation import TransformerParty, operation
 
 ALIASES = 2
@@ -12,6 +14,11 @@ ALIASES = 2
 
 class ClassAliases:
     """Map each class to two aliases of its own.
+
+    They hide which class is which from whoever reads them, and no more: the rows of
+    both aliases of a class have the same distribution, and the server has the projected
+    rows. By the means of the aliases' rows it paired both classes' aliases in 20 of 20
+    fits on adult (``examples/benchmarks/bench_aliases.py``).
 
     Parameters
     ----------
@@ -97,8 +104,7 @@ class PseudoTarget:
     """
 
     def __init__(self, target, rng, protect):
-        self._mean = target.mean()
-        self._scale = target.std() or 1.0
+        self._mean, self._scale = mean_and_scale(target)
         self._matrix = random_matrix("orthogonal", 2, rng) if protect else None
 
     def protect(self, target, rng):
@@ -115,9 +121,9 @@ class PseudoTarget:
         -------
         mixed : ndarray of shape (n_samples, 2) or (n_samples, 1), dtype float64
         """
-        standard = (target - self._mean) / self._scale
+        standard = standardised(target, self._mean, self._scale)
         if self._matrix is None:
-            return standard[:, np.newaxis]
+            return standard
         pseudo = rng.standard_normal(len(target))
         return np.column_stack([standard, pseudo]) @ self._matrix
 
@@ -138,7 +144,45 @@ class PseudoTarget:
         return mixed[:, 0] * self._scale + self._mean
 
 
-class ClassOwner(TransformerParty):
+class LabelOwner(TransformerParty):
+    """The party with the labels, which it protects once.
+
+    Parameters
+    ----------
+    name : str
+        Name of the party.
+    transformer : transformer or None
+        For its own columns, where it holds any.
+    """
+
+    def __init__(self, name, transformer):
+        super().__init__(name, transformer)
+        # One for all copies that hold the data of a run: none of them answers again.
+        self._given = {"labels": False}
+
+    def _protect_once(self, protect):
+        """Protected labels and weights of the rows held; refused a second time.
+
+        A second draw for the same rows shows what the first one hides: the two aliases
+        that one row has had are those of its class, and the two pseudo targets of a row
+        differ where its target does not.
+        """
+        if self._given["labels"]:
+            raise ShareableError(
+                "it has given its labels already, and a second draw would show which "
+                "aliases belong together, or tell the target from the pseudo target; "
+                "fit again to train on other rows"
+            )
+        self._given["labels"] = True
+        labels, n_labels = protect(self._held["labels"])
+        return {
+            "labels": labels,
+            "weights": self._held["weights"],
+            "n_labels": n_labels,
+        }
+
+
+class ClassOwner(LabelOwner):
     """The label owner of a classification.
 
     Parameters
@@ -152,7 +196,7 @@ class ClassOwner(TransformerParty):
     protect : bool
         Whether to send aliases instead of classes.
     sequence : numpy.random.SeedSequence
-        Root of the party's private stream.
+        The party's private stream, see :func:`skvfl._random.one_way`.
     """
 
     def __init__(self, name, transformer, n_classes, protect, sequence):
@@ -162,12 +206,12 @@ class ClassOwner(TransformerParty):
 
     @operation
     def protect_labels(self):
-        """Labels as the server may see them, and the weights of the rows."""
-        return {
-            "labels": self._labels.protect(self._held["labels"], self._rng),
-            "weights": self._held["weights"],
-            "n_labels": self._labels.n_aliases,
-        }
+        """Labels as the server may see them, and the weights of the rows; once."""
+
+        def protect(codes):
+            return self._labels.protect(codes, self._rng), self._labels.n_aliases
+
+        return self._protect_once(protect)
 
     @operation
     def recover_scores(self, scores, aliases):
@@ -185,7 +229,7 @@ class ClassOwner(TransformerParty):
         return self._labels.recover_codes(answer)
 
 
-class TargetOwner(TransformerParty):
+class TargetOwner(LabelOwner):
     """The label owner of a regression.
 
     Parameters
@@ -197,7 +241,7 @@ class TargetOwner(TransformerParty):
     protect : bool
         Whether to mix the target with a pseudo target.
     sequence : numpy.random.SeedSequence
-        Root of the party's private stream.
+        The party's private stream, see :func:`skvfl._random.one_way`.
     """
 
     def __init__(self, name, transformer, protect, sequence):
@@ -207,15 +251,14 @@ class TargetOwner(TransformerParty):
 
     @operation
     def protect_labels(self):
-        """Targets as the server may see them, and the weights of the rows."""
-        target = self._held["labels"]
-        self._labels = PseudoTarget(target, self._rng, self._protect)
-        mixed = self._labels.protect(target, self._rng)
-        return {
-            "labels": mixed,
-            "weights": self._held["weights"],
-            "n_labels": mixed.shape[1],
-        }
+        """Targets as the server may see them, and the weights of the rows; once."""
+
+        def protect(target):
+            self._labels = PseudoTarget(target, self._rng, self._protect)
+            mixed = self._labels.protect(target, self._rng)
+            return mixed, mixed.shape[1]
+
+        return self._protect_once(protect)
 
     @operation
     def recover_target(self, answer):

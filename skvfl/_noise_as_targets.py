@@ -14,6 +14,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
+from skvfl._cells import unquoted
 from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
 from skvfl.nn._build import Build
@@ -225,10 +226,15 @@ class NoiseAsTargetsEncoder(
 
     def _start(self, X, secret=None):
         """Columns, targets (of a secret stream if given), stream of the rows."""
-        X = validate_data(self, X, dtype=np.float32)
+        X = unquoted(validate_data, self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
         to_targets = to_targets if secret is None else secret
-        build = Build(self.module, self.n_components)
+        build = Build(
+            self.module,
+            self.n_components,
+            name="module",
+            trains=self.max_epochs > 0,
+        )
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         self.module_ = build(X.shape[1], generator).eval()
         if self.output_activation == "tanh":
@@ -280,24 +286,13 @@ class NoiseAsTargetsEncoder(
                 "encoders that are fitted together have the same parameters, but for "
                 "random_state"
             )
-        starts = [each._start(X) for each, X in zip(encoders, blocks, strict=True)]
-        inputs, noises, sequences = zip(*starts, strict=True)
-        if len(set(map(len, inputs))) > 1:
-            raise ValueError("the blocks have different numbers of rows")
-        first = encoders[0]
-        curves = train_together(
-            [encoder.module_ for encoder in encoders],
-            inputs,
-            noises,
-            sequences,
-            max_epochs=first.max_epochs,
-            batch_size=first.batch_size,
-            lr=first.lr,
-            weight_decay=first.weight_decay,
-        )
-        for encoder, curve in zip(encoders, curves, strict=True):
-            encoder.loss_curve_, encoder.n_iter_ = curve, len(curve)
-        return encoders
+        before = [dict(vars(encoder)) for encoder in encoders]
+        try:
+            return _fit_together(encoders, blocks)
+        except BaseException:
+            for encoder, state in zip(encoders, before, strict=True):
+                encoder.__dict__ = state
+            raise
 
     def _settings_together(self):
         """Parameters that encoders have in common, if they can be fitted together."""
@@ -324,7 +319,7 @@ class NoiseAsTargetsEncoder(
             Outputs of the network, each a function of its row alone.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, reset=False)
+        X = unquoted(validate_data, self, X, dtype=np.float32, reset=False)
         return infer(self.module_, tensor(X)).float().numpy()
 
     @property
@@ -335,3 +330,24 @@ class NoiseAsTargetsEncoder(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def _fit_together(encoders, blocks):
+    starts = [each._start(X) for each, X in zip(encoders, blocks, strict=True)]
+    inputs, noises, sequences = zip(*starts, strict=True)
+    if len(set(map(len, inputs))) > 1:
+        raise ValueError("the blocks have different numbers of rows")
+    first = encoders[0]
+    curves = train_together(
+        [encoder.module_ for encoder in encoders],
+        inputs,
+        noises,
+        sequences,
+        max_epochs=first.max_epochs,
+        batch_size=first.batch_size,
+        lr=first.lr,
+        weight_decay=first.weight_decay,
+    )
+    for encoder, curve in zip(encoders, curves, strict=True):
+        encoder.loss_curve_, encoder.n_iter_ = curve, len(curve)
+    return encoders

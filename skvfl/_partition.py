@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from contextlib import nullcontext
 from numbers import Integral
 
@@ -14,9 +16,16 @@ from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from skvfl._columns import column_labels, column_names, describe, resolve
+from skvfl._cells import unquoted
+from skvfl._columns import (
+    column_labels,
+    column_names,
+    describe,
+    refuse_masked,
+    resolve,
+)
 from skvfl._preprocessing import PartyPreprocessor
-from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._sklearn import (
     CallbackSupportMixin,
     HasMethods,
@@ -70,7 +79,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         Whether two parties may hold the same column.
     random_state : int, RandomState instance or None, default=None
         Every ``random_state`` inside the parties' transformers gets a seed of its own
-        from this one, so that no two parties draw the same numbers. ``None`` takes
+        from this one and the party's name, so that no two parties draw the same numbers
+        and the order of parties makes no difference. ``None`` takes
         fresh entropy from the operating system. An integer set inside ``transformer``
         itself is kept as the root of the parties' seeds. A column splitter without a
         seed gets one, too.
@@ -104,6 +114,11 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     ``transform`` have labels, so permuted columns give the same answer. Columns that
     were unclaimed and dropped in ``fit`` may be absent later; unknown columns are an
     error unless ``remainder="drop"``.
+
+    Output columns stand in the order in which the parties are written. The estimators
+    of this package take parties in the order of their names instead (``party2`` before
+    ``party10``), so that the same seed gives the same result whichever way they are
+    written; a position given as ``active`` counts in the order as written.
 
     This object belongs to whoever may see the whole table. Names of one-hot encoded
     columns are values of the table, in ``get_feature_names_out`` and in the HTML
@@ -432,12 +447,14 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         transformers : dict of str to transformer
         """
         own = self._own_transformers
-        children = self._root(sequence).spawn(len(self.parties_))
         transformers = {}
-        for name, child in zip(self.parties_, children, strict=True):
+        children = spawn_named(self._root(sequence), self.parties_)
+        for name, child in children.items():
             if self.parties_[name].size:
                 transformer = _resolve_transformer(own.get(name, self.transformer))
-                transformers[name] = seed_party(transformer, child)
+                transformers[name] = seed_party(
+                    transformer, child, leaves=sequence is not None
+                )
         return transformers
 
     def _root(self, sequence):
@@ -602,6 +619,20 @@ def party_name(names, active):
     raise ValueError(f"active={active!r} is not one of the parties {names}")
 
 
+def canonical_order(names):
+    """Names in the order in which estimators take the parties, however written.
+
+    That of the alphabet, in which ``party2`` comes before ``party10``.
+    """
+
+    def key(name):
+        # Every second part is a run of digits.
+        parts = re.split(r"(\d+)", name)
+        return [int(p) if i % 2 else p for i, p in enumerate(parts)], name
+
+    return sorted(names, key=key)
+
+
 def _resolve_transformer(transformer):
     if isinstance(transformer, str):
         if transformer == "auto":
@@ -610,12 +641,27 @@ def _resolve_transformer(transformer):
             return FunctionTransformer(
                 accept_sparse=True, feature_names_out="one-to-one"
             )
-    elif hasattr(transformer, "fit_transform"):
-        return clone(transformer)
-    raise ValueError(
-        f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
-        "transformer"
-    )
+        raise ValueError(
+            f"transformer={transformer!r} is neither 'auto' nor 'passthrough' nor a "
+            "transformer"
+        )
+    require_transformer("transformer", transformer)
+    return clone(transformer)
+
+
+def require_transformer(name, value, methods=("fit_transform", "transform")):
+    """Refuse what cannot be cloned and fitted, such as a class."""
+    if isinstance(value, type):
+        raise ValueError(
+            f"{name} is the class {value.__name__}: give an instance, such as "
+            f"{value.__name__}()"
+        )
+    lacking = [method for method in methods if not hasattr(value, method)]
+    if lacking:
+        raise ValueError(
+            f"{name} is a {type(value).__name__} without {' and '.join(lacking)}: give "
+            "a transformer"
+        )
 
 
 def _take_columns(X, positions):
@@ -671,8 +717,8 @@ def _run(name, method, block):
 
 def _check_table(X):
     """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
-    if isinstance(X, np.ma.MaskedArray):
-        raise ValueError("X is a masked array; fill its masked cells with NaN first")
+    refuse_masked(X)
+    _refuse_several(X)
     if hasattr(X, "collect"):
         raise TypeError("X is a lazy frame; call its collect() first")
     is_frame = hasattr(X, "columns") and hasattr(X, "shape")
@@ -694,9 +740,24 @@ def _check_table(X):
             f"Expected 2D array, got {X.ndim}D array instead. Reshape your data to "
             "(n_samples, n_features)."
         )
-    return check_array(
-        X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
-    )
+    settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
+    return unquoted(check_array, X, ensure_all_finite=False, **settings)
+
+
+def _refuse_several(X):
+    """Refuse a table for each party where one table of all is due."""
+    is_dict = isinstance(X, Mapping)
+    if is_dict or (
+        isinstance(X, list | tuple)
+        and any(hasattr(each, "columns") or getattr(each, "ndim", 1) > 1 for each in X)
+    ):
+        what = "entries" if is_dict else "tables"
+        raise TypeError(
+            f"X is a {type(X).__name__} of {len(X)} {what} where one table with the "
+            "columns of all parties is due: skvfl.alignment.align makes it of one "
+            "table for each party and returns it as .table; of columns by name, "
+            "pandas.DataFrame(X) makes it"
+        )
 
 
 def _check_names(parties):

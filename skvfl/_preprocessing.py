@@ -22,6 +22,8 @@ from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import inplace_column_scale
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._cells import unquoted
+from skvfl._columns import refuse_masked
 from skvfl._sklearn import (
     Interval,
     StrOptions,
@@ -238,6 +240,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
 
     def _read(self, X, *, reset):
         """Validate; a sparse matrix, an ndarray of numbers or (kind, values) pairs."""
+        refuse_masked(X)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         is_frame = isinstance(frame, nw.DataFrame)
         if not is_frame:
@@ -255,9 +258,10 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
 
     def _check_array(self, X):
         checks = {"ensure_all_finite": False, "estimator": self, "input_name": "X"}
-        table = check_array(X, accept_sparse=("csr", "csc"), dtype=None, **checks)
+        checks |= {"accept_sparse": ("csr", "csc"), "dtype": None}
+        table = unquoted(check_array, X, **checks)
         if table.dtype.kind == "U" and not hasattr(X, "dtype"):
-            return check_array(X, dtype=object, **checks)
+            return unquoted(check_array, X, **{**checks, "dtype": object})
         return table
 
     def _read_columns(self, table, read):

@@ -14,6 +14,7 @@ from sklearn.base import (
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._cells import unquoted
 from skvfl._random import seed_sequence
 from skvfl._sklearn import StrOptions, _fit_context
 
@@ -203,12 +204,23 @@ class GaussianProjection(
         """Take the secrets from a party's own stream instead of ``random_state``."""
         self._sequence = sequence
 
+    def __sklearn_clone__(self):
+        """Clone that has the stream, as a clone has the seed.
+
+        Transformers made of transformers clone them when they are fitted.
+        """
+        clone = super().__sklearn_clone__()
+        if hasattr(self, "_sequence"):
+            clone._draw_from(self._sequence)
+        return clone
+
     @property
     def _n_features_out(self):
         return max(self.n_features_in_, 2)
 
     def _validate(self, X, reset):
-        return validate_data(
+        return unquoted(
+            validate_data,
             self,
             X,
             accept_sparse=["csr", "csc"],

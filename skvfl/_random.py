@@ -38,6 +38,33 @@ def one_way(sequence):
     return np.random.SeedSequence(int.from_bytes(digest, "little"))
 
 
+def spawn_named(sequence, names):
+    """One child stream for each party, which depends on the party's name alone.
+
+    Numbered children, as ``sequence.spawn`` gives them, would change hands when the
+    parties are written in another order, and with them every result of the seed.
+
+    Parameters
+    ----------
+    sequence : numpy.random.SeedSequence
+        Their parent. It is left as it was.
+    names : iterable of str
+        Names of the parties.
+
+    Returns
+    -------
+    children : dict of str to numpy.random.SeedSequence
+        Streams from which the parent can be computed; see :func:`one_way`.
+    """
+    children = {}
+    for name in names:
+        digest = np.frombuffer(hashlib.sha256(name.encode()).digest(), "<u4")
+        children[name] = np.random.SeedSequence(
+            sequence.entropy, spawn_key=(*sequence.spawn_key, *digest.tolist())
+        )
+    return children
+
+
 def int_seed(sequence):
     """An integer that scikit-learn's ``random_state`` accepts.
 
@@ -76,13 +103,14 @@ def seed_missing(estimator, sequence):
     )
 
 
-def seed_party(estimator, sequence):
+def seed_party(estimator, sequence, *, leaves=True):
     """Give every ``random_state`` inside ``estimator`` a stream of this party's own.
 
     A seed that the user set is kept as the root of the parties' streams, so that
     clones of one seeded template draw different numbers in different parties. What
     draws secrets has a method ``_draw_from`` and takes the stream itself: a seed has
-    31 bits, which can be searched.
+    31 bits, which can be searched. The user's seed is then struck out where the
+    estimator leaves for a party, because it is the root of all other parties' secrets.
     """
     owners = _owners(estimator)
     seeds = {}
@@ -95,6 +123,7 @@ def seed_party(estimator, sequence):
             )
         if hasattr(owner, "_draw_from"):
             owner._draw_from(one_way(child))
+            seeds[key] = None if leaves else given
         else:
             seeds[key] = int_seed(child)
     return estimator.set_params(**seeds)

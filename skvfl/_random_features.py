@@ -13,6 +13,7 @@ from sklearn.base import (
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._cells import unquoted
 from skvfl._random import generator
 from skvfl._sklearn import Interval, _fit_context
 
@@ -121,7 +122,8 @@ class RandomFeaturesEncoder(
         return self.n_components
 
     def _validate(self, X, reset):
-        return validate_data(
+        return unquoted(
+            validate_data,
             self,
             X,
             accept_sparse=["csr", "csc"],

@@ -15,11 +15,17 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skvfl._base import VFLEstimator
-from skvfl._label_protection import ClassOwner, TargetOwner
-from skvfl._partition import as_partition
+from skvfl._base import VFLEstimator, check_answers, check_kind, read_truth
+from skvfl._label_protection import ALIASES, ClassOwner, TargetOwner
+from skvfl._partition import _check_table, as_partition
 from skvfl._projection import GaussianProjection
-from skvfl._random import seed_missing, seed_party, seed_sequence
+from skvfl._random import (
+    one_way,
+    seed_missing,
+    seed_party,
+    seed_sequence,
+    spawn_named,
+)
 from skvfl._server_model import (
     fit_model,
     predict_labels,
@@ -34,6 +40,7 @@ from skvfl._sklearn import (
 )
 from skvfl.exceptions import PrivacyLeakWarning
 from skvfl.federation import CommunicationLog, TransformerParty
+from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_of
 from skvfl.federation._transport import check_rows
 
 _DEFAULT_MODELS = {
@@ -82,7 +89,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     label_protection : bool, default=True
         Whether the server sees two aliases per class, drawn anew for every row, instead
         of the classes, or a secret mixture of the target and a pseudo target instead of
-        the target. Predictions are sent to the label owner, who decodes them.
+        the target. Predictions are sent to the label owner, who decodes them. The
+        server can pair the aliases, see Notes.
     whiten : bool, default=False
         Whether the server decorrelates and rescales the received columns before it
         trains (principal components of unit variance, numerical rank kept). Repairs
@@ -131,9 +139,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     nothing else; it is neither encryption nor differential privacy: see
     :class:`GaussianProjection` and :ref:`the privacy page <rap_privacy>` for what known
     rows, known distributions and few distinct values give away. The aliases of a class
-    are statistically alike, so the server can pair them by clustering; they protect
-    labels from being read, not from being inferred. Weights of rows are sent as they
-    are.
+    are statistically alike, so the server can pair them: by the means of the rows
+    behind them it did in 20 of 20 fits on adult. They protect labels from being read,
+    not from being inferred. The label owner draws them once, and refuses to be asked
+    again; fitting again on the same rows, as cross-validation does, is a second draw,
+    which shows the pairs as well. Weights of rows are sent as they are.
 
     In this version a fitted estimator holds every party's private matrix and the label
     owner's aliases, in attributes that are not public and in its pickle, so that it can
@@ -272,11 +282,31 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     def _gather(self, session, n_rows):
         """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""
         session.begin_round()
-        projected = session.call("fit_transform", to=self._holders)
-        labels = session.ask(self._active, "protect_labels")
+        projected = session.call(
+            "fit_transform", to=self._holders, reply=self._any_rows(n_rows)
+        )
+        labels = session.ask(
+            self._active, "protect_labels", reply=self._protected_labels(n_rows)
+        )
         matrices = check_rows(projected, n_rows)
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
         return np.hstack(matrices), labels
+
+    def _protected_labels(self, n_rows):
+        """What is expected of the label owner."""
+        if is_classifier(self):
+            n_labels = len(self.classes_) * (ALIASES if self.label_protection else 1)
+            labels = Vector(n_rows, n_labels)
+        else:
+            n_labels = 2 if self.label_protection else 1
+            labels = Rows(n_rows, n_labels)
+        return Fields(
+            {
+                "labels": labels,
+                "weights": Maybe(Vector(n_rows)),
+                "n_labels": Count(n_labels, n_labels),
+            }
+        )
 
     def _train(self, model, received, sent, sequence):
         """The paper's Algorithm 1, step 3: the server trains alone."""
@@ -297,8 +327,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     def _collect(self, session, X):
         """What the server receives for rows to be served."""
         session.begin_round()
-        projected = session.call("transform", to=self._holders)
-        return np.hstack(check_rows(projected, _num_samples(X), self._widths))
+        n_rows = _num_samples(X)
+        projected = session.call(
+            "transform", to=self._holders, reply=rows_of(self._widths, n_rows)
+        )
+        return np.hstack(check_rows(projected, n_rows, self._widths))
 
     def _serve(self, X, ask, operation):
         """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
@@ -309,7 +342,23 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 received = self._whitener.transform(received)
             answer = ask(self.estimator_, received)
             session.begin_round()
-            return session.ask(self._active, operation, reply_to=self._active, **answer)
+            decoded = session.ask(
+                self._active,
+                operation,
+                reply_to=self._active,
+                reply=self._recovered(operation, len(received)),
+                **answer,
+            )
+            return check_answers(decoded)
+
+    def _recovered(self, operation, n_rows):
+        """What is expected of the label owner's decoded answer."""
+        if operation == "recover_target":
+            return Vector(n_rows)
+        n_classes = len(self.classes_)
+        if operation == "recover_codes":
+            return Vector(n_rows, n_classes)
+        return Rows(n_rows, n_classes)
 
     def _score_classes(self, X, method, operation):
         def ask(model, received):
@@ -414,8 +463,15 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         -------
         score : float
         """
-        metric = accuracy_score if is_classifier(self) else r2_score
-        return metric(y, self.predict(X), sample_weight=sample_weight)
+        classifies = is_classifier(self)
+        y, weights = read_truth(
+            y, sample_weight, _num_samples(_check_table(X)), classifies=classifies
+        )
+        if classifies:
+            check_is_fitted(self)
+            check_kind(y, self.classes_)
+        metric = accuracy_score if classifies else r2_score
+        return metric(y, self.predict(X), sample_weight=weights)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the projected columns: ``party__projection0`` and so on.
@@ -467,9 +523,9 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     def _make_parties(self, sequence):
         to_prepare, to_project, to_protect = sequence.spawn(3)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
+        stream = one_way(spawn_named(to_protect, [self._active])[self._active])
         parties = []
-        for name, seed in zip(names, to_project.spawn(len(names)), strict=True):
+        for name, seed in spawn_named(to_project, self.partition_.parties_).items():
             transformer = None
             if name in prepare:
                 projection = self.projection
@@ -485,12 +541,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                     transformer,
                     len(self.classes_),
                     self.label_protection,
-                    to_protect,
+                    stream,
                 )
             else:
-                party = TargetOwner(
-                    name, transformer, self.label_protection, to_protect
-                )
+                party = TargetOwner(name, transformer, self.label_protection, stream)
             parties.append(party)
         return parties
 

@@ -54,6 +54,8 @@ def fit_model(model, received, labels, weights, n_labels, sequence):
         else:
             columns = list(labels.T)
         models = [clone(model).fit(received, column, **params) for column in columns]
+        for each, column in zip(models, columns, strict=True):
+            _check_targets(each, received, column)
     return models[0] if len(models) == 1 else models
 
 
@@ -144,6 +146,17 @@ def _check_outputs(model, received, n_labels):
         raise ValueError(
             f"the net has {n_outputs} outputs and needs {n_labels}: one per class, "
             "or two where labels are protected"
+        )
+
+
+def _check_targets(model, received, column):
+    """Refuse a model whose predictions are not of the shape of what it learnt."""
+    n_due = column.shape[1] if column.ndim == 2 else 1
+    n_outputs = np.size(model.predict(received[:1]))
+    if n_outputs != n_due:
+        raise ValueError(
+            f"the server's {type(model).__name__} predicts {n_outputs} numbers for a "
+            f"row, where {n_due} is due: let it have {n_due} output(s)"
         )
 
 

@@ -1,11 +1,15 @@
 """The one place that imports private or experimental scikit-learn names."""
 
-from sklearn.base import _fit_context
+import functools
+
+import numpy as np
+from sklearn.base import _fit_context as _sklearn_fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
+    InvalidParameterError,
     Options,
     StrOptions,
     validate_params,
@@ -19,7 +23,6 @@ from sklearn.utils._set_output import (
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import (
     _check_feature_names_in,
-    _check_sample_weight,
     _get_feature_names,
     _num_samples,
 )
@@ -33,7 +36,6 @@ __all__ = [
     "_BaseComposition",
     "_VisualBlock",
     "_check_feature_names_in",
-    "_check_sample_weight",
     "_fit_context",
     "_get_container_adapter",
     "_get_feature_names",
@@ -41,5 +43,90 @@ __all__ = [
     "_num_samples",
     "_safe_indexing",
     "_safe_set_output",
+    "check_instances",
     "validate_params",
+    "whole_or_unchanged",
 ]
+
+
+def whole_or_unchanged(fit):
+    """Decorator: a fit that fails, or is interrupted, leaves the object as it was.
+
+    Without it a refit that fails half way leaves new labels beside old networks, and
+    the next prediction is wrong without a word. A shallow copy of the attributes is
+    enough, because every fit makes its fitted objects anew and none changes the old
+    ones in place.
+    """
+
+    @functools.wraps(fit)
+    def wrapper(self, *args, **kwargs):
+        before = dict(vars(self))
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            # One assignment, so that a second interrupt finds all or nothing.
+            self.__dict__ = before
+            raise
+
+    return wrapper
+
+
+def check_instances(estimator):
+    """Refuse what scikit-learn's checks of parameters let pass.
+
+    To them a class has the methods of its instances, and True is the number 1.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``_parameter_constraints``.
+
+    Raises
+    ------
+    InvalidParameterError
+        If a parameter is a class where an instance is due, or a bool where a number is.
+    """
+    for name, value in estimator.get_params(deep=False).items():
+        allowed = estimator._parameter_constraints.get(name, ())
+        if isinstance(value, bool | np.bool_) and "boolean" not in allowed:
+            raise InvalidParameterError(
+                f"The {name!r} parameter of {type(estimator).__name__} is {value}, "
+                "which is neither a number nor a name"
+            )
+        if callable in allowed or name == "callbacks":
+            continue
+        for kind in _classes_in(value):
+            raise InvalidParameterError(
+                f"The {name!r} parameter of {type(estimator).__name__} holds the class "
+                f"{kind.__name__}: give an instance, such as {kind.__name__}()"
+            )
+
+
+def _classes_in(value):
+    """Classes that a parameter is, or holds for a party."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    for each in value if isinstance(value, list) else [value]:
+        for entry in each if isinstance(each, tuple) else [each]:
+            if isinstance(entry, type):
+                yield entry
+
+
+def _fit_context(*, prefer_skip_nested_validation):
+    """scikit-learn's context of a fit, and no half-fitted object after a failure."""
+    context = _sklearn_fit_context(
+        prefer_skip_nested_validation=prefer_skip_nested_validation
+    )
+
+    def decorator(fit):
+        inner = context(fit)
+
+        @whole_or_unchanged
+        @functools.wraps(fit)
+        def wrapper(self, *args, **kwargs):
+            check_instances(self)
+            return inner(self, *args, **kwargs)
+
+        return wrapper
+
+    return decorator

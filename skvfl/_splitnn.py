@@ -9,19 +9,24 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
 )
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
-from skvfl._random import int_seed, one_way, seed_sequence
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
+from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.federation import CommunicationLog
+from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._split import (
@@ -124,20 +129,23 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         )
         n_train = n_rows - n_held_out
         order = {"seed": int_seed(to_table)}
-        widths = session.call("prepare", to=passive, **order)
-        session.ask(active, "prepare_top", widths=widths, n_train=n_train, **order)
+        widths = session.call("prepare", to=passive, reply=self._any_widths, **order)
+        self._widths = widths
+        session.tell(
+            "prepare_top", to=[active], widths=widths, n_train=n_train, **order
+        )
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
         for to_epoch in to_epochs.spawn(self.max_epochs):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
-            session.call("begin_epoch", to={*passive, active}, **shuffle)
-            learnt = [
+            session.tell("begin_epoch", to={*passive, active}, **shuffle)
+            steps = [
                 self._step(session, active, passive, widths, start, stop)
                 for start, stop in batches
             ]
-            self.loss_curve_.append(epoch_loss(learnt))
+            self.loss_curve_.append(epoch_loss(steps))
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
             stop = task.call_on_fit_task_end(estimator=self)
             if self.early_stopping:
@@ -145,29 +153,33 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             if stop:
                 break
         if self.early_stopping:
-            session.call("recall", to={*passive, active})
-        session.call("finish", to={*passive, active})
+            session.tell("recall", to={*passive, active})
+        session.tell("finish", to={*passive, active})
 
     def _step(self, session, active, passive, widths, start, stop):
         """One batch: a round of activations and a round of gradients."""
         session.begin_round()
-        received = session.call("forward", to=passive, start=start, stop=stop)
+        batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
+        received = session.call("forward", to=passive, reply=expected, **batch)
         check_rows(received, stop - start, widths)
-        learnt = session.ask(active, "learn", start=start, stop=stop, received=received)
+        step = session.ask(
+            active, "learn", reply=learnt(expected), received=received, **batch
+        )
         session.begin_round()
-        gradients = {n: {"gradient": g} for n, g in learnt["gradients"].items()}
-        session.call("backward", to=passive, each=gradients)
-        return learnt
+        gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
+        session.tell("backward", to=passive, each=gradients)
+        return step
 
     def _stops_early(self, session, active, passive, n_train, n_rows):
         """Whether the loss of the held-out rows has stopped improving."""
         rows = {"start": n_train, "stop": n_rows}
         session.begin_round()
-        received = session.call("represent", to=passive, **rows)
-        loss = session.ask(active, "evaluate", received=received, **rows)
+        expected = rows_of(self._widths, n_rows - n_train)
+        received = session.call("represent", to=passive, reply=expected, **rows)
+        loss = session.ask(active, "evaluate", reply=NUMBER, received=received, **rows)
         curve = self.validation_loss_curve_
         if not curve or loss < min(curve):
-            session.call("remember", to={*passive, active})
+            session.tell("remember", to={*passive, active})
         curve.append(loss)
         return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
 
@@ -177,11 +189,17 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         active = self._active
         passive = [name for name in self._holders if name != active]
         with self._connect_fitted(X, active) as session:
-            rows = {"start": 0, "stop": _num_samples(X)}
+            n_rows = _num_samples(X)
+            rows = {"start": 0, "stop": n_rows}
             session.begin_round()
-            received = session.call("represent", to=passive, **rows)
-            check_rows(received, rows["stop"])
-            return session.ask(active, operation, received=received, **rows)
+            expected = rows_of(self._widths, n_rows)
+            received = session.call("represent", to=passive, reply=expected, **rows)
+            check_rows(received, n_rows, self._widths)
+            own = Rows(n_rows, OWN_WIDTH, exact=False)
+            if operation == "predict":
+                own = Rows(n_rows, self._n_outputs)
+            asked = {"reply": own, "received": received, **rows}
+            return check_answers(session.ask(active, operation, **asked))
 
     def transform(self, X):
         """Cut-layer representation: what the top model is given.
@@ -205,12 +223,12 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _make_parties(self, active, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
-        bottom = Build(self.bottom, self.cut_width)
-        top = Build(self.top, n_outputs, activate=True)
+        children = spawn_named(to_models, self.partition_.parties_)
+        bottom = Build(self.bottom, self.cut_width, name="bottom")
+        top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
         optimize = Optimize(self.optimizer, self.lr)
         parties = []
-        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+        for name, child in children.items():
             settings = (name, prepare.get(name), bottom, optimize, one_way(child))
             if name == active:
                 parties.append(
@@ -228,7 +246,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return tags
 
 
-class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
+class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     """Split learning: a bottom model at every party, a top model at the labels.
 
     For every batch each party sends its bottom model's activations to the active
@@ -439,7 +457,7 @@ class SplitNNClassifier(ClassifierMixin, _BaseSplitNN):
         return self.classes_[codes]
 
 
-class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
+class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
     """Split learning of a numerical target; see :class:`SplitNNClassifier`.
 
     The active party standardises its target and minimises the squared error.
@@ -560,8 +578,8 @@ class SplitNNRegressor(RegressorMixin, _BaseSplitNN):
             If a party fails; the message names it.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -13,11 +13,17 @@ from sklearn.metrics.cluster import (
     expected_mutual_information,
     mutual_info_score,
 )
-from sklearn.utils import check_consistent_length, column_or_1d
 
-from skvfl._columns import column_names, describe
+from skvfl._columns import column_names, describe, refuse_masked
 from skvfl._random import generator
-from skvfl._sklearn import Interval, _num_samples, _safe_indexing
+from skvfl._sklearn import (
+    Interval,
+    _num_samples,
+    _safe_indexing,
+    check_instances,
+    whole_or_unchanged,
+)
+from skvfl._targets import check_entries, read_column, settle
 from skvfl.exceptions import InvalidColumnError
 
 MAX_ROWS = 5_000
@@ -31,6 +37,7 @@ _N_PARTIES = [Interval(Integral, 1, None, closed="left")]
 class _ColumnSplitter(BaseEstimator):
     """What the splitters share; a leaf says in ``_assign`` which party gets what."""
 
+    @whole_or_unchanged
     def split_columns(self, X, y=None):
         """Deal the columns of a table to parties.
 
@@ -53,7 +60,9 @@ class _ColumnSplitter(BaseEstimator):
         ValueError
             If a parameter is out of range, or ``X`` has too few columns.
         """
+        check_instances(self)
         self._validate_params()
+        refuse_masked(X)
         if not hasattr(X, "shape"):
             X = np.asarray(X, dtype=object)
         if len(X.shape) != 2:
@@ -238,11 +247,13 @@ class ImportanceSplit(_ColumnSplitter):
                 "ImportanceSplit measures what each column says about the label: pass "
                 "y, as in split_columns(X, y)"
             )
-        check_consistent_length(X, y)
-        y = column_or_1d(y)
+        y, missing = read_column(y, "y")
+        check_entries(len(y), _num_samples(X), "y")
+        settle(y[~missing], "y")
         rng = generator(self.random_state)
         rows = _sample_rows(X, rng)
         codes, is_text = _encode(y[rows])
+        codes[missing[rows]] = -1
         labelled = codes >= 0
         if not labelled.any():
             raise ValueError("y holds no label that columns could say something about")

@@ -10,21 +10,33 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import (
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
 )
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._base import VFLEstimator
-from skvfl._random import int_seed, one_way, seed_sequence
+from skvfl._base import (
+    VFLClassifierMixin,
+    VFLEstimator,
+    VFLRegressorMixin,
+    check_answers,
+)
+from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._splitnn import _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
+from skvfl.federation._replies import (
+    NOTHING,
+    NUMBER,
+    Fields,
+    Rows,
+    learnt,
+    rows_of,
+)
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Optimize
 from skvfl.nn._split import batch_bounds, epoch_loss
@@ -211,7 +223,9 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.pretraining_loss_curve_, self.loss_curve_ = [], []
         self.pretraining_validation_loss_curve_, self.validation_loss_curve_ = [], []
         with self._connect(parties, self.communication_, self._active) as session:
-            _Training(self, session, len(labels), to_training, context).run()
+            training = _Training(self, session, len(labels), to_training, context)
+            training.run()
+        self._widths = training.widths
         self._parties = session.parties
         self.n_iter_ = len(self.loss_curve_)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
@@ -255,7 +269,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _make_parties(self, sequence, n_outputs, loss):
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        names = list(self.partition_.parties_)
+        children = spawn_named(to_models, self.partition_.parties_)
         ghost = {
             "virtual_batch_size": self.virtual_batch_size,
             "momentum": self.momentum,
@@ -274,7 +288,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         sparse = {"lambda_sparse": self.lambda_sparse}
         optimize = Optimize(self.optimizer, self.lr, self.max_grad_norm)
         parties = []
-        for name, child in zip(names, to_models.spawn(len(names)), strict=True):
+        for name, child in children.items():
             active = name == self._active
             if self.design == "joint":
                 bottom = partial(MixedColumns, mix=not active)
@@ -320,9 +334,19 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         n_rows = _num_samples(X)
         with self._connect_fitted(X, self._active) as session:
             session.begin_round()
-            received = session.call("represent", to=self._holders, start=0, stop=n_rows)
+            expected = rows_of(self._widths, n_rows)
+            rows = {"start": 0, "stop": n_rows}
+            received = session.call(
+                "represent", to=self._holders, reply=expected, **rows
+            )
             check_rows(received, n_rows)
-            return session.ask(self._active, operation, received=received)
+            own = {
+                "embed": Rows(n_rows, self.n_d),
+                "predict": Rows(n_rows, self._n_outputs),
+                "explain_received": Fields(expected),
+            }[operation]
+            asked = {"reply": own, "received": received}
+            return check_answers(session.ask(self._active, operation, **asked))
 
     def transform(self, X):
         """Latent vectors, learnt with the labels.
@@ -369,7 +393,10 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             rows = {"start": 0, "stop": _num_samples(X)}
             with self._connect_fitted(X, self._active) as session:
                 session.begin_round()
-                weights = session.call("explain", to=self._holders, **rows)
+                expected = self._any_rows(rows["stop"])
+                weights = session.call(
+                    "explain", to=self._holders, reply=expected, **rows
+                )
                 check_rows(weights, rows["stop"])
         total = sum(each.sum(axis=1, keepdims=True) for each in weights.values())
         total[total == 0] = 1
@@ -420,10 +447,12 @@ class _Training:
         """Both phases."""
         session, seed = self.session, int_seed(self.sequences[0])
         session.begin_round()
-        self.widths = session.call("prepare", to=self.holders, seed=seed)
-        session.ask(
-            self.active,
+        self.widths = session.call(
+            "prepare", to=self.holders, reply=self.estimator._any_widths, seed=seed
+        )
+        session.tell(
             "prepare_top",
+            to=[self.active],
             seed=seed,
             n_columns=sum(self.widths.values()),
             n_train=self.n_train,
@@ -431,7 +460,7 @@ class _Training:
         if self.estimator.pretrain:
             self.pretrain()
         self.finetune()
-        session.call("finish", to={*self.holders, self.active})
+        session.tell("finish", to={*self.holders, self.active})
 
     def pretrain(self):
         """Algorithm 1."""
@@ -443,7 +472,7 @@ class _Training:
             self.pretraining_widths = dict.fromkeys(self.holders, width)
         each = {name: {"width": share} for name, share in estimator._shares.items()}
         session.begin_round()
-        session.call(
+        session.tell(
             "begin_pretraining",
             to=self.holders,
             each=each,
@@ -451,9 +480,9 @@ class _Training:
             alone=alone,
         )
         if not alone:
-            session.ask(
-                self.active,
+            session.tell(
                 "begin_decoding",
+                to=[self.active],
                 widths=self.pretraining_widths,
                 masked=estimator.design == "joint",
             )
@@ -471,8 +500,8 @@ class _Training:
         """Algorithm 2."""
         estimator = self.estimator
         self.session.begin_round()
-        self.session.call("begin_finetuning", to=self.holders)
-        self.session.ask(self.active, "begin_learning", widths=self.widths)
+        self.session.tell("begin_finetuning", to=self.holders)
+        self.session.tell("begin_learning", to=[self.active], widths=self.widths)
         self._run_epochs(
             FINETUNING,
             partial(self._run_batches, self.learn),
@@ -487,17 +516,28 @@ class _Training:
         """One batch of algorithm 1: three rounds; the sum of the guests' losses."""
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
-        hidden = self._check_hidden(self._ask_guests("hide", **rows), rows)
+        hidden = self._check_hidden(self._hide("hide", rows), rows)
         losses = {}
         if self.online:
-            partitions = session.ask(self.active, "decode", **rows, **hidden)
+            shares = rows_of(self.estimator._shares, stop - start)
+            partitions = self._decode("decode", rows, hidden)
             session.begin_round()
-            replies = self._ask_guests("rebuild", each=_each("partition", partitions))
+            expected = {
+                name: Fields({"loss": NUMBER, "gradient": share})
+                for name, share in shares.items()
+            }
+            replies = self._ask_guests(
+                "rebuild", each=_each("partition", partitions), reply=expected
+            )
             losses = {name: reply["loss"] for name, reply in replies.items()}
         if losses:
             gradients = {name: reply["gradient"] for name, reply in replies.items()}
             check_rows(gradients, stop - start, self.estimator._shares)
-            gradients = session.ask(self.active, "correct", gradients=gradients)
+            sent = {name: self.pretraining_widths[name] for name in gradients}
+            expected = Fields(rows_of(sent, stop - start))
+            gradients = session.ask(
+                self.active, "correct", reply=expected, gradients=gradients
+            )
             session.begin_round()
             self._ask_guests("adapt", each=_each("gradient", gradients))
         return {"loss": self._total("train", losses), "weight": stop - start}
@@ -506,32 +546,39 @@ class _Training:
         """One batch of algorithm 2: two rounds; the loss and what the rows weigh."""
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
-        received = self._ask_guests("forward", **rows)
+        expected = rows_of(self.widths, stop - start)
+        received = self._ask_guests("forward", reply=expected, **rows)
         check_rows(received, stop - start, self.widths)
-        learnt = session.ask(self.active, "learn", **rows, received=received)
+        expected = learnt({name: expected[name] for name in received})
+        step = session.ask(
+            self.active, "learn", reply=expected, **rows, received=received
+        )
         session.begin_round()
-        self._ask_guests("backward", each=_each("gradient", learnt["gradients"]))
-        return learnt
+        self._ask_guests("backward", each=_each("gradient", step["gradients"]))
+        return step
 
     def evaluate_rebuilt(self):
         """Sum of the guests' losses of the held-out rows."""
         session, rows = self.session, self.held_out
         session.begin_round()
-        replies = self._ask_guests("hide_held_out")
-        hidden = self._check_hidden(replies, rows)
-        partitions = session.ask(self.active, "decode_held_out", **rows, **hidden)
+        hidden = self._check_hidden(self._hide("hide_held_out", rows), rows)
+        partitions = self._decode("decode_held_out", rows, hidden)
         session.begin_round()
         each = _each("partition", partitions)
-        losses = self._ask_guests("rebuild_held_out", each=each, **rows)
+        losses = self._ask_guests("rebuild_held_out", each=each, reply=NUMBER, **rows)
         return self._total("held out", losses)
 
     def evaluate_learnt(self):
         """Loss of the held-out rows."""
         session, rows = self.session, self.held_out
         session.begin_round()
-        received = self._ask_guests("represent", **rows)
-        check_rows(received, rows["stop"] - rows["start"], self.widths)
-        return session.ask(self.active, "evaluate", **rows, received=received)
+        n_rows = rows["stop"] - rows["start"]
+        expected = rows_of(self.widths, n_rows)
+        received = self._ask_guests("represent", reply=expected, **rows)
+        check_rows(received, n_rows, self.widths)
+        return session.ask(
+            self.active, "evaluate", reply=NUMBER, **rows, received=received
+        )
 
     def pretrain_alone(self):
         """An epoch of every party's own autoencoder; nothing crosses but the losses."""
@@ -540,12 +587,13 @@ class _Training:
             "n_train": self.n_train,
         }
         self.session.begin_round()
-        return self._total("train", self._ask_guests("pretrain_alone", **settings))
+        losses = self._ask_guests("pretrain_alone", reply=NUMBER, **settings)
+        return self._total("train", losses)
 
     def evaluate_alone(self):
         """Sum of the parties' losses of the held-out rows."""
         self.session.begin_round()
-        losses = self._ask_guests("evaluate_alone", **self.held_out)
+        losses = self._ask_guests("evaluate_alone", reply=NUMBER, **self.held_out)
         return self._total("held out", losses)
 
     def _ask_guests(self, operation, **arguments):
@@ -554,9 +602,27 @@ class _Training:
         self._go_on_without([name for name in self.online if name not in replies])
         return replies
 
-    def _tell(self, operation, to, **arguments):
+    def _tell(self, operation, to, reply=NOTHING, **arguments):
         return self.session.call(
-            operation, to=to, skip_late=self.forgiving, **arguments
+            operation, to=to, skip_late=self.forgiving, reply=reply, **arguments
+        )
+
+    def _hide(self, operation, rows):
+        """Replies of the parties that are online, some of whose cells are hidden."""
+        sent = rows_of(self.pretraining_widths, rows["stop"] - rows["start"])
+        kinds = ["outputs"]
+        if self.estimator.design == "joint":
+            kinds.append("hidden")
+        expected = {n: Fields(dict.fromkeys(kinds, each)) for n, each in sent.items()}
+        arguments = rows if operation == "hide" else {}
+        return self._ask_guests(operation, reply=expected, **arguments)
+
+    def _decode(self, operation, rows, hidden):
+        """The active party's answer to what was hidden: each party's share of it."""
+        shares = rows_of(self.estimator._shares, rows["stop"] - rows["start"])
+        expected = Fields({name: shares[name] for name in hidden["outputs"]})
+        return self.session.ask(
+            self.active, operation, reply=expected, **rows, **hidden
         )
 
     def _go_on_without(self, offline):
@@ -611,8 +677,8 @@ class _Training:
             if stop:
                 break
         if estimator.early_stopping:
-            session.call("remember", to=unmoved)
-            session.call("recall", to={*self.holders, self.active})
+            session.tell("remember", to=unmoved)
+            session.tell("recall", to={*self.holders, self.active})
 
     def _begin_epoch(self, phase, epoch, simulated):
         """Find out who is online."""
@@ -646,7 +712,7 @@ def _each(argument, values):
     return {name: {argument: value} for name, value in values.items()}
 
 
-class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
+class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     """TabNet across parties: one attention and one latent vector for all columns.
 
     The parties first learn together to rebuild hidden cells, without labels, and then
@@ -951,7 +1017,7 @@ class TabVFLClassifier(ClassifierMixin, _BaseTabVFL):
         return self.classes_[codes]
 
 
-class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
+class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     """TabNet across parties for a numerical target; see :class:`TabVFLClassifier`.
 
     The active party standardises its target and minimises the squared error.
@@ -1105,8 +1171,8 @@ class TabVFLRegressor(RegressorMixin, _BaseTabVFL):
             with ``on_failure="raise"``; the message names it.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         return self._fit(X, y, standard, weights, 1, _squared_error)
 

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
-from skvfl._random import one_way, seed_sequence
+from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
+from skvfl._random import one_way, seed_sequence, spawn_named
 from skvfl._sklearn import (
     Interval,
     Options,
@@ -28,9 +29,20 @@ from skvfl._sklearn import (
     _safe_indexing,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
+from skvfl.federation._replies import (
+    ANYTHING,
+    NOTHING,
+    Fields,
+    Maybe,
+    Reply,
+    Rows,
+    Vector,
+    check_replies,
+)
 from skvfl.nn._apc import missing_rows
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._secure import (
@@ -84,14 +96,17 @@ class _Protocol:
         Rounds for which keys are used.
     view : list, default=None
         Where to keep what the server receives.
+    labels : callable, default=None
+        ``labels(n_rows)`` says what is expected of the labels of a batch, in training.
     """
 
-    def __init__(self, session, server, rotate_every, view=None):
+    def __init__(self, session, server, rotate_every, view=None, labels=None):
         self._session = session
         self._server = server
         self._agreement = server.agreement
         self._rotate_every = rotate_every
         self._view = view
+        self._labels = labels
         self._name = uuid.uuid4().hex
         self._round = 0
         self._age = rotate_every
@@ -102,15 +117,16 @@ class _Protocol:
         self._agree()
         session = self._session
         session.begin_round()
-        session.call("prepare")
+        session.tell("prepare")
         for first, *others in self._agreement.shared.values():
             session.begin_round()
-            signatures = session.ask(first, "sign_columns")
+            expected = Fields(dict.fromkeys(others, Vector(32)))
+            signatures = session.ask(first, "sign_columns", reply=expected)
             each = {
                 name: {"sender": first, "signature": signatures.get(name)}
                 for name in others
             }
-            session.call("check_columns", to=others, each=each)
+            session.tell("check_columns", to=others, each=each)
 
     def _agree(self):
         """Agree on the keys of the next key epoch; the server relays them."""
@@ -120,15 +136,17 @@ class _Protocol:
         everybody = self._agreement.everybody
         session.begin_round()
         epoch = {"session": self._name, "epoch": self._epoch}
-        offers = session.call("offer_keys", **epoch)
+        offers = session.call("offer_keys", reply=Reply(64 * len(everybody)), **epoch)
         offers[SERVER] = server.keys.offer(**epoch)
         received = relay(offers, everybody, size=64)
         session.begin_round()
-        proofs = session.call("agree_keys", each=self._parcels(received))
+        size = Reply(32 * len(everybody))
+        parcels = self._parcels(received)
+        proofs = session.call("agree_keys", reply=size, each=parcels)
         proofs[SERVER] = server.keys.agree(received[SERVER])
         received = relay(proofs, everybody, size=32)
         session.begin_round()
-        session.call("confirm_keys", each=self._parcels(received))
+        session.tell("confirm_keys", each=self._parcels(received))
         server.keys.confirm(received[SERVER])
         self._epoch += 1
         self._age = 0
@@ -144,11 +162,17 @@ class _Protocol:
         self._round, self._age = self._round + 1, self._age + 1
         session.begin_round()
         chosen = session.ask(
-            self._agreement.active, "select", round_id=round_id, start=start, stop=stop
+            self._agreement.active,
+            "select",
+            reply=self._selection(stop - start),
+            round_id=round_id,
+            start=start,
+            stop=stop,
         )
         session.begin_round()
         messages = session.call(
             "forward",
+            reply=self._masked(Rows(stop - start, self._agreement.width)),
             each=self._broadcast(chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
@@ -160,7 +184,27 @@ class _Protocol:
             self._server.receive(chosen, what, stop - start, round_id)
             for what in ("labels", "weights")
         )
+        if self._labels is not None:
+            sent = {self._agreement.active: {"labels": labels, "weights": weights}}
+            check_replies(sent, self._expected_labels(stop - start), "select")
         return total, labels, weights
+
+    def _masked(self, numbers):
+        """What is expected of a masked array, whose other parts are looked at later."""
+        rest = ["epoch", "round", "tensor", "tag"]
+        return Fields({"masked": numbers}, dict.fromkeys(rest, Reply(64)))
+
+    def _selection(self, n_rows):
+        """What is expected of a selected batch, whose parts are looked at later."""
+        ids = len(self._agreement.passive) * (16 * n_rows + 64)
+        kinds = {"labels": 16 * n_rows, "weights": 16 * n_rows}
+        tags = {f"tag of {what}": 64 for what in kinds}
+        sizes = {"ids": ids, **kinds, **tags}
+        return Fields({}, {what: Reply(size) for what, size in sizes.items()})
+
+    def _expected_labels(self, n_rows):
+        fields = {"labels": self._labels(n_rows), "weights": Maybe(Vector(n_rows))}
+        return {self._agreement.active: Fields(fields)}
 
     def _broadcast(self, ids, round_id):
         """All sealed ids to every passive client."""
@@ -185,6 +229,11 @@ class _Protocol:
         session.begin_round()
         replies = session.call(
             "backward",
+            reply={
+                name: NOTHING if len(cluster) == 1 else ANYTHING
+                for cluster in self._agreement.clusters.values()
+                for name in cluster
+            },
             each=server.tags(clients, GRADIENT, gradient, round_id),
             round_id=round_id,
             gradient=gradient,
@@ -199,7 +248,7 @@ class _Protocol:
                 each[client]["key"] = sealed
                 self._see(ServerRecord(round_id, client, "key of a mask", sealed))
             session.begin_round()
-            session.call(
+            session.tell(
                 "update", to=cluster, each=each, round_id=round_id, gradient=shared
             )
         return learnt
@@ -315,6 +364,7 @@ class _BaseVFedSec(_BaseSplitNN):
                 server,
                 self.rotate_every,
                 self.server_view_ if self.record_server_view else None,
+                self._expected_labels,
             )
             protocol.prepare()
             self._train(session, protocol, server, n_rows, context)
@@ -323,6 +373,12 @@ class _BaseVFedSec(_BaseSplitNN):
         self.n_iter_ = len(self.loss_curve_)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
+
+    def _expected_labels(self, n_rows):
+        """What is expected of the labels of a batch."""
+        if is_classifier(self):
+            return Vector(n_rows, len(self.classes_))
+        return Rows(n_rows, 1)
 
     def _train(self, session, protocol, server, n_rows, context):
         """Training phase: for every batch a masked sum up and its gradient down."""
@@ -337,11 +393,11 @@ class _BaseVFedSec(_BaseSplitNN):
             )
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
-        session.ask(self._active, "begin_training")
+        session.tell("begin_training", to=[self._active])
         for _ in range(self.max_epochs):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
-            session.ask(self._active, "begin_epoch", n_train=n_train)
+            session.tell("begin_epoch", to=[self._active], n_train=n_train)
             learnt = [protocol.learn(start, stop) for start, stop in batches]
             self.loss_curve_.append(epoch_loss(learnt))
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
@@ -351,7 +407,7 @@ class _BaseVFedSec(_BaseSplitNN):
             if stop:
                 break
         if self.early_stopping:
-            session.call("recall")
+            session.tell("recall")
             server.recall()
 
     def _stops_early(self, session, protocol, server, n_train, n_rows):
@@ -366,7 +422,7 @@ class _BaseVFedSec(_BaseSplitNN):
         check_held_out(size)
         curve = self.validation_loss_curve_
         if not curve or total / size < min(curve):
-            session.call("remember")
+            session.tell("remember")
             server.remember()
         curve.append(total / size)
         return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
@@ -388,7 +444,9 @@ class _BaseVFedSec(_BaseSplitNN):
                 for start, stop in batch_bounds(n_rows, self.batch_size)
             ]
         answers = np.concatenate(answers)
-        return answers if operation == "combine" else server.predict(answers)
+        return check_answers(
+            answers if operation == "combine" else server.predict(answers)
+        )
 
     def transform(self, X):
         """Output of the secure layer: the sum of all clients' contributions.
@@ -549,13 +607,11 @@ class _BaseVFedSec(_BaseSplitNN):
         rings = self._make_rings(agreement)
         to_prepare, to_models = sequence.spawn(2)
         prepare = self.partition_._make_transformers(to_prepare)
-        bottom = Build(self.bottom, self.cut_width)
+        bottom = Build(self.bottom, self.cut_width, name="bottom")
         optimize = Optimize(self.optimizer, self.lr)
-        children = to_models.spawn(len(self.clusters_) + 1)
+        children = spawn_named(to_models, [*self.clusters_, SERVER])
         clients = {}
-        for (party, cluster), child in zip(
-            self.clusters_.items(), children[:-1], strict=True
-        ):
+        for party, cluster in self.clusters_.items():
             for name in cluster:
                 transformer = prepare.get(party)
                 settings = (
@@ -563,7 +619,7 @@ class _BaseVFedSec(_BaseSplitNN):
                     transformer if transformer is None else clone(transformer),
                     bottom,
                     optimize,
-                    one_way(child),
+                    one_way(children[party]),
                     agreement,
                     rings[name],
                 )
@@ -572,8 +628,8 @@ class _BaseVFedSec(_BaseSplitNN):
                     if name == self._active
                     else SecureClient(*settings)
                 )
-        top = Build(self.top, n_outputs, activate=True)
-        server = SecureServer(agreement, top, one_way(children[-1]), rings[SERVER])
+        top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
+        server = SecureServer(agreement, top, one_way(children[SERVER]), rings[SERVER])
         return clients, server
 
     def _make_rings(self, agreement):
@@ -629,7 +685,7 @@ def _fingerprints(clients, server):
     }
 
 
-class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
+class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     """Split learning in which the server sees only the sum of what clients send.
 
     Every client computes its part of a linear layer, the *secure layer*, and adds masks
@@ -909,7 +965,7 @@ class VFedSecClassifier(ClassifierMixin, _BaseVFedSec):
         return self.classes_[codes]
 
 
-class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
+class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     """Secure split learning of a numerical target; see :class:`VFedSecClassifier`.
 
     The active party standardises its target, which the server receives in this form,
@@ -1069,8 +1125,8 @@ class VFedSecRegressor(RegressorMixin, _BaseVFedSec):
             client.
         """
         target = self._encode_target(y)
-        self._mean, self._scale = target.mean(), target.std() or 1.0
-        standard = ((target - self._mean) / self._scale).astype(np.float32)[:, None]
+        self._mean, self._scale = mean_and_scale(target)
+        standard = standardised(target, self._mean, self._scale).astype(np.float32)
         weights = self._row_weights(X, sample_weight)
         if weights is not None:
             weights = weights.astype(np.float32)

@@ -13,9 +13,9 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skvfl._base import VFLEstimator
+from skvfl._base import VFLEstimator, read_truth
 from skvfl._partition import as_partition, party_name
-from skvfl._sklearn import HasMethods, Interval, validate_params
+from skvfl._sklearn import HasMethods, Interval, _num_samples, validate_params
 
 CENTRALISED = "centralised"
 AXES = {
@@ -173,6 +173,7 @@ def compare(
         method = clone(method).set_params(parties=partition, active=owner)
         rows[name] = "messages", method
 
+    y, _ = read_truth(y, None, _num_samples(X), classifies=is_classifier(model))
     splitter = check_cv(cv, y, classifier=is_classifier(model))
     folds = list(splitter.split(X, y))
     records = {}
@@ -320,6 +321,12 @@ def _check_models(methods, baseline):
     """The baseline's model; an error where the models do not go together."""
     if not methods:
         raise ValueError("estimators is empty: name at least one")
+    for name, method in [*methods.items(), ("baseline", baseline)]:
+        if isinstance(method, type):
+            raise ValueError(
+                f"{name!r} is the class {method.__name__}: give an instance, such as "
+                f"{method.__name__}()"
+            )
     for name, method in methods.items():
         if "parties" not in method.get_params(deep=False):
             raise ValueError(

@@ -1,9 +1,20 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression, Ridge
 
-from skvfl._label_protection import ClassAliases, PseudoTarget
+from skvfl import RandomProjectionVFL
+from skvfl._label_protection import (
+    ClassAliases,
+    ClassOwner,
+    PseudoTarget,
+    TargetOwner,
+)
+from skvfl.exceptions import PartyError
+from skvfl.federation import CommunicationLog, LocalTransport
 
 seeds = st.integers(0, 2**32)
 
@@ -73,3 +84,82 @@ def test_constant_target_is_survived():
     target = np.full(20, 3.0)
     pseudo = PseudoTarget(target, rng, True)
     np.testing.assert_allclose(pseudo.recover(pseudo.protect(target, rng)), target)
+
+
+class Listening(LocalTransport):
+    """Keeps what the server receives, and may ask for it a second time."""
+
+    def __init__(self, ask_again=False):
+        self.ask_again = ask_again
+        self.received = {}
+
+    def connect(self, parties, log, centre="server"):
+        session = super().connect(parties, log, centre)
+        call = session.call
+
+        def listen(operation, **arguments):
+            self.received[operation] = call(operation, **arguments)
+            if operation == "protect_labels" and self.ask_again:
+                call(operation, **arguments)
+            return self.received[operation]
+
+        session.call = listen
+        return session
+
+
+def pairs_by_means(columns, aliases):
+    """The alias whose rows have the nearest mean, for every alias."""
+    means = np.array([columns[aliases == a].mean(axis=0) for a in range(20)])
+    distances = ((means[:, None] - means[None]) ** 2).sum(axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    return distances.argmin(axis=1)
+
+
+def test_a_server_pairs_the_aliases_of_a_class_as_documented():
+    X, y = load_digits(return_X_y=True)
+    model = LogisticRegression(max_iter=2)
+    shuffled = np.random.default_rng(0).permutation(y)
+    found = []
+    for labels in (y, shuffled):
+        transport = Listening()
+        vfl = RandomProjectionVFL(model, transport=transport, random_state=0)
+        vfl.fit(X, labels)
+        columns = np.hstack(list(transport.received["fit_transform"].values()))
+        aliases = transport.received["protect_labels"]["party0"]["labels"]
+        classes = np.array([labels[aliases == a][0] for a in range(20)])
+        found.append((classes[pairs_by_means(columns, aliases)] == classes).mean())
+    assert found[0] == 1
+    assert found[1] < 0.3
+
+
+@pytest.mark.parametrize("protect", [True, False])
+@pytest.mark.parametrize("model", [LogisticRegression(), Ridge()], ids=repr)
+def test_a_server_that_asks_for_labels_twice_is_refused(model, protect):
+    X, y = load_digits(return_X_y=True)
+    vfl = RandomProjectionVFL(
+        model,
+        transport=Listening(ask_again=True),
+        label_protection=protect,
+        random_state=0,
+    )
+    with pytest.raises(PartyError, match="'party0': it has given its labels already"):
+        vfl.fit(X, y)
+    vfl.set_params(transport=Listening()).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", ["classes", "target"])
+def test_a_label_owner_answers_once_in_all_runs(kind):
+    stream = np.random.SeedSequence(0)
+    if kind == "classes":
+        owner = ClassOwner("bank", None, 2, True, stream)
+    else:
+        owner = TargetOwner("bank", None, True, stream)
+    labels = np.arange(10) % 2
+    for run in range(2):
+        held = owner.holding(labels=labels, weights=None)
+        with LocalTransport().connect([held], CommunicationLog()) as session:
+            if run == 0:
+                assert len(session.ask("bank", "protect_labels")["labels"]) == 10
+                continue
+            with pytest.raises(PartyError, match="fit again to train on other rows"):
+                session.ask("bank", "protect_labels")

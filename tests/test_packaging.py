@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 import skvfl
 
 ROOT = Path(__file__).resolve().parents[1]
+EXTRAS = ("dp", "frames", "plot", "progress")
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +76,42 @@ def test_import_needs_no_extra_and_loads_no_torch():
     assert done.stdout.strip() == "[]"
 
 
-def requirements(*extras):
-    """Names of the distributions that skvfl and some of its extras require."""
-    names = set()
+def specifiers(*extras):
+    """Distributions that skvfl and some of its extras require -> their versions."""
+    found = {}
     for line in metadata("skvfl").get_all("Requires-Dist"):
         requirement = Requirement(line)
         marker = requirement.marker
         if not marker or any(marker.evaluate({"extra": extra}) for extra in extras):
-            names.add(canonicalize_name(requirement.name))
-    return names - {"skvfl"}
+            found[canonicalize_name(requirement.name)] = requirement.specifier
+    found.pop("skvfl", None)
+    return found
+
+
+def requirements(*extras):
+    """Names of the distributions that skvfl and some of its extras require."""
+    return set(specifiers(*extras))
+
+
+def pins(file):
+    """Distributions that a file of constraints pins -> their versions."""
+    lines = (ROOT / file).read_text().splitlines()
+    pinned = [line.split("==") for line in lines if "==" in line]
+    return {canonicalize_name(name): number for name, number in pinned}
 
 
 def test_constraints_pin_every_requirement():
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pinned = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
-    assert requirements("frames", "plot", "progress", "test", "docs") <= pinned
+    assert requirements(*EXTRAS, "test", "docs") <= pins("constraints.txt").keys()
+
+
+def test_lowest_versions_are_the_declared_ones():
+    declared = {
+        name: specifier.version
+        for name, allowed in specifiers(*EXTRAS, "test").items()
+        for specifier in allowed
+        if specifier.operator == ">="
+    }
+    assert pins("constraints-lowest.txt") == declared
 
 
 def test_every_import_is_a_requirement():

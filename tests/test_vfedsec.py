@@ -354,7 +354,8 @@ def test_rows_that_nobody_holds_are_trained_with_the_papers_indicator(
     imputed = Joint(vfl, X, y)
     imputed.train(1, vfl.batch_size)
     trained = vfl._parties[expected[0]]._bottom.state_dict()["0.weight"]
-    assert not np.allclose(trained, imputed.bottoms[1].state_dict()["0.weight"], 1e-3)
+    held = imputed.bottoms[imputed.names.index("telco")].state_dict()["0.weight"]
+    assert not np.allclose(trained, held, atol=1e-3)
 
 
 @pytest.mark.parametrize("owner", [np.minimum(HALVES, 0), HALVES], ids=["one", "two"])
@@ -399,18 +400,17 @@ def test_rows_without_any_cell_of_a_party_contribute_zero_to_predictions(
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         found = vfl.transform(table)
-    said = [str(each.message) for each in warned]
-    assert said[0].startswith("party 'telco' holds no cell of 4 of the 20 rows")
-    assert said[1].startswith("party 'shop' holds no cell of 1 of the 20 rows")
+    said = sorted(str(each.message) for each in warned)
+    assert said[0].startswith("party 'shop' holds no cell of 1 of the 20 rows")
+    assert said[1].startswith("party 'telco' holds no cell of 4 of the 20 rows")
     assert len(said) == 2
-    modules = [vfl._parties[c[0]]._bottom for c in vfl.clusters_.values()]
+    parts = {}
     with torch.inference_mode():
-        parts = [
-            module(tensor(np.nan_to_num(table[:, list(columns)])))
-            for module, columns in zip(modules, PARTIES.values(), strict=True)
-        ]
-        parts[1][3:7] = parts[2][9] = 0
-    assert_allclose(found, sum(parts), atol=1e-6)
+        for name, cluster in vfl.clusters_.items():
+            block = np.nan_to_num(table[:, list(PARTIES[name])])
+            parts[name] = vfl._parties[cluster[0]]._bottom(tensor(block))
+        parts["telco"][3:7] = parts["shop"][9] = 0
+    assert_allclose(found, sum(parts.values()), atol=1e-6)
     with pytest.warns(UserWarning, match="'telco' holds no cell of 4 of the 4 rows"):
         assert_allclose(vfl.transform(table[3:7]), found[3:7], atol=1e-6)
 
@@ -567,7 +567,7 @@ def test_rows_of_one_organisation_are_refused_in_predictions(cancer):
     [
         (
             {"nobody": 2},
-            r"'nobody' is not one of the passive parties \['telco', 'shop'",
+            r"'nobody' is not one of the passive parties \['shop', 'telco'",
         ),
         ({"bank": 2}, "'bank' is not one of the passive parties"),
         ({"telco": 0}, "'telco' cannot have 0 clients"),
@@ -1232,9 +1232,7 @@ def test_contribution_over_the_bound_is_named(cancer):
     vfl = VFedSecClassifier(parties=PARTIES, bound=0.5, random_state=0)
     with pytest.raises(PartyError) as info:
         vfl.fit(*cancer)
-    assert "its contribution to the secure layer: the largest magnitude is" in str(
-        info.value
-    )
+    assert "its contribution to the secure layer: " in str(info.value)
     assert "over the declared bound of 0.5; declare a larger bound" in str(info.value)
     assert info.value.party in PARTIES
     vfl.set_params(bound=50, max_epochs=1).fit(*cancer)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import pickle
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,10 +15,13 @@ from sklearn import config_context
 from skvfl.exceptions import (
     InvalidColumnError,
     PartyError,
+    PartyValueError,
     ShareableError,
     party_error,
 )
 
+# Tracebacks of the parties, cells included: for whoever may see the parties' tables.
+LOGGER = logging.getLogger("skvfl.parties")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -44,8 +49,14 @@ class Party:
         self._held: dict[str, Any] = {}
 
     def holding(self, **data: Any) -> Party:
-        """Copy of this party that holds ``data``; its models are shared."""
+        """Copy of this party that holds ``data``; its models are shared.
+
+        A ``block`` is held without its index and its attributes, which belong to the
+        whole table.
+        """
         party = copy.copy(self)
+        if "block" in data:
+            data["block"] = bare(data["block"])
         party._held = data
         return party
 
@@ -61,27 +72,96 @@ class Party:
         PartyError
             If the operation is not offered or fails. The message names the party and
             the kind of error; only what a :class:`~skvfl.exceptions.ShareableError`
-            says, which never quotes a value, is passed on in full.
+            says, which never quotes a value, is passed on in full. The error has no
+            cause and no context, which might quote one.
         """
         method: Any = getattr(type(self), operation, None)
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")
-        try:
-            return method(self, **arguments)
-        except Exception as exc:
-            raise party_error(self.name, self._tell(exc, operation), exc) from exc
+        return shielded(self.name, operation, method, self, **arguments)
 
-    def _tell(self, exc: Exception, operation: str) -> str:
-        if isinstance(exc, InvalidColumnError):
-            return f"among its own columns, {exc}"
-        if isinstance(exc, ShareableError):
-            if isinstance(exc, PartyError) and exc.party == self.name:
-                return exc.message
-            return str(exc)
-        return (
-            f"{type(exc).__name__} in {operation!r}; the message stays with the party, "
-            "whose own traceback has it"
+
+class SealedParty(Party):
+    """A party that lives in processes of its own, as others may keep it.
+
+    Its state is bytes that only a process of this party opens: reading them runs code
+    of the party's choice.
+
+    Parameters
+    ----------
+    name : str
+        Name of the party.
+    state : bytes
+        What it has learnt.
+    """
+
+    def __init__(self, name: str, state: bytes) -> None:
+        super().__init__(name)
+        self._state = state
+
+    def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Refuse, as everybody but the party's own process does."""
+        raise PartyValueError(
+            self.name,
+            "it was fitted in a process of its own, and what it learnt is opened by no "
+            'other: keep transport="process", or fit again with transport="local"',
         )
+
+    def open(self) -> Party:
+        """The party itself, with what it holds; for its own process."""
+        party: Party = pickle.loads(self._state)
+        return party.holding(**self._held) if self._held else party
+
+
+def shielded(
+    name: str, operation: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """What a function of a party returns, or an error that others may read.
+
+    Parameters
+    ----------
+    name : str
+        Name of the party.
+    operation : str
+        What an error message calls it.
+    function : callable
+        Called with the further arguments.
+
+    Raises
+    ------
+    PartyError
+        In place of any other exception, see :meth:`Party.perform`.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Exception as exc:
+        LOGGER.debug("party %r failed in %r", name, operation, exc_info=True)
+        error = party_error(name, _tell(exc, name, operation), exc)
+    # Out here the error has no context.
+    raise error
+
+
+def _tell(exc: Exception, name: str, operation: str) -> str:
+    if isinstance(exc, InvalidColumnError):
+        return f"among its own columns, {exc}"
+    if isinstance(exc, ShareableError):
+        if isinstance(exc, PartyError) and exc.party == name:
+            return exc.message
+        return str(exc)
+    return (
+        f"{type(exc).__name__} in {operation!r}; the message stays with the party, "
+        "whose own traceback has it"
+    )
+
+
+def bare(block: Any) -> Any:
+    """A table without an index and attributes, which share nothing with the block."""
+    if not hasattr(block, "iloc"):
+        return block
+    block = block.copy(deep=False)
+    block.attrs = {}
+    block.columns = block.columns.rename([None] * block.columns.nlevels)
+    return block.set_axis(range(len(block)), axis=0)
 
 
 class TransformerParty(Party):

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import pickle
+import secrets
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
 from skvfl.exceptions import PartyError, PartyTypeError, PartyValueError
-from skvfl.federation import _wire
+from skvfl.federation import _lifeline, _wire
+from skvfl.federation._channel import (
+    OversizeError,
+    limit_blocking,
+    receive,
+    send,
+)
 from skvfl.federation._log import CommunicationLog
-from skvfl.federation._party import Party
+from skvfl.federation._party import LOGGER, Party, SealedParty
+from skvfl.federation._replies import Reply
 from skvfl.federation._transport import Measure, Session, Transport, answer
 
 _STOP_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
+_NUMBER_BYTES = 8
+# A header names every array and number of a reply; most have less than a kilobyte.
+_HEADER_BYTES = 1 << 20
+# What a party has learnt is its own affair; nobody opens it, but it must be kept.
+_HOME_BYTES = 1 << 30
+_ERROR_LETTERS = 4000
+_LIFELINE = Path(_lifeline.__file__).read_text(encoding="utf-8")
 _KINDS = {kind.__name__: kind for kind in (PartyError, PartyTypeError, PartyValueError)}
 
 
@@ -36,9 +50,13 @@ class ProcessTransport(Transport):
 
     Each run starts one Python process per party and hands the party and its block over
     once; from then on only messages in the wire format pass between the processes. When
-    the run ends, the parties come home without their blocks and the processes end.
+    the run ends, the parties come home without their blocks and the processes end. What
+    a party has learnt comes home as bytes that only a process of this party opens
+    again, in the next run: a fitted estimator keeps its transport. Only the party that
+    runs the protocol itself is opened here.
 
-    A party's warnings and tracebacks are printed by its own process.
+    A party's warnings and tracebacks are printed by its own process. All processes of
+    the parties end with the one that started them, even if it is killed.
 
     Starting a Python process per party costs seconds, so this transport shows that a
     protocol keeps to the boundary; it is not a way to go faster. Linux and macOS only.
@@ -106,6 +124,14 @@ class ProcessTransport(Transport):
         return f"ProcessTransport(timeout={self.timeout})"
 
 
+class _Request(NamedTuple):
+    """What a party still owes a reply to."""
+
+    number: bytes
+    operation: str
+    n_bytes: int
+
+
 class _ProcessSession(Session):
     def __init__(
         self,
@@ -119,8 +145,9 @@ class _ProcessSession(Session):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._channels: dict[str, Connection] = {}
         self._doors: dict[str, Connection] = {}
+        self._lifelines: dict[str, int] = {}
         self._exit_codes: dict[str, int] = {}
-        self._owed: dict[str, list[str]] = {party.name: [] for party in parties}
+        self._owed: dict[str, list[_Request]] = {party.name: [] for party in parties}
         try:
             for party in parties:
                 self._start(party.name)
@@ -131,24 +158,32 @@ class _ProcessSession(Session):
             raise
 
     def _start(self, name: str) -> None:
-        self._channels[name], far_channel = Pipe()
-        self._doors[name], far_door = Pipe()
-        if self._timeout is not None and math.isfinite(self._timeout):
-            for connection in (self._channels[name], self._doors[name]):
-                _limit_blocking(connection, self._timeout)
-        handles = far_channel.fileno(), far_door.fileno()
-        command = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from skvfl.federation._process import serve; serve{handles}"
-        )
-        self._processes[name] = subprocess.Popen(
-            [sys.executable, "-c", command],
-            pass_fds=handles,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        far_channel.close()
-        far_door.close()
+        with contextlib.ExitStack() as far_ends:
+            self._channels[name], far_channel = Pipe()
+            far_ends.callback(far_channel.close)
+            self._doors[name], far_door = Pipe()
+            far_ends.callback(far_door.close)
+            far_lifeline, self._lifelines[name] = os.pipe()
+            far_ends.callback(os.close, far_lifeline)
+            if math.isfinite(self._seconds):
+                for connection in (self._channels[name], self._doors[name]):
+                    limit_blocking(connection, self._seconds)
+            handles = far_channel.fileno(), far_door.fileno()
+            command = (
+                f"import sys; sys.path[:] = {sys.path!r}; exec({_LIFELINE!r}); "
+                f"end_with({os.getpid()}, {far_lifeline}); "
+                f"from skvfl.federation._process import serve; serve{handles}"
+            )
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-c", command],
+                pass_fds=(*handles, far_lifeline),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    @property
+    def _seconds(self) -> float:
+        return math.inf if self._timeout is None else self._timeout
 
     def _hand_over(self, party: Party) -> None:
         message = cloudpickle.dumps(party)
@@ -164,14 +199,16 @@ class _ProcessSession(Session):
             raise
 
     def _exchange(
-        self, requests: Mapping[str, Any], skip_late: bool
+        self,
+        requests: Mapping[str, Any],
+        expected: Mapping[str, Reply],
+        skip_late: bool,
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         if skip_late:
             requests = {n: each for n, each in requests.items() if not self._owed[n]}
         for name, request in requests.items():
             self._wait_for(name)
-            self._send(self._channels[name], name, _wire.pack(request), request[0])
-            self._owed[name].append(request[0])
+            self._ask(name, request, expected[name])
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         start = time.monotonic()
         for name, request in requests.items():
@@ -188,10 +225,17 @@ class _ProcessSession(Session):
                 self._out_of_time(name, request[0])
         return exchanged
 
+    def _ask(self, name: str, request: Any, expected: Reply) -> None:
+        # Nobody can answer a request, or repeat an answer to it, before it was made.
+        number = secrets.token_bytes(_NUMBER_BYTES)
+        message = _wire.pack(request)
+        self._send(self._channels[name], name, message, request[0], number)
+        self._owed[name].append(_Request(number, request[0], expected.n_bytes))
+
     def _catch_up(self, name: str, patience: float | None) -> bool:
         """Drop replies that nobody waits for any more; whether all have arrived."""
         while self._owed[name]:
-            operation = self._owed[name][0]
+            operation = self._owed[name][0].operation
             reply = self._next_reply(name, patience)
             if reply is None:
                 return False
@@ -200,13 +244,18 @@ class _ProcessSession(Session):
 
     def _wait_for(self, name: str) -> None:
         if not self._catch_up(name, self._timeout):
-            self._out_of_time(name, self._owed[name][0])
+            self._out_of_time(name, self._owed[name][0].operation)
 
     def _send(
-        self, connection: Connection, name: str, message: bytes, operation: str
+        self,
+        connection: Connection,
+        name: str,
+        message: bytes,
+        operation: str,
+        number: bytes = b"",
     ) -> None:
         try:
-            connection.send_bytes(message)
+            send(connection, message, number, seconds=self._seconds)
         except BlockingIOError:
             raise PartyError(
                 name, f"it did not take in {operation!r} within {self._timeout} seconds"
@@ -216,20 +265,39 @@ class _ProcessSession(Session):
 
     def _next_reply(self, name: str, patience: float | None) -> list[Any] | None:
         """Reply to the oldest request that is open; None if it is late."""
-        message = self._receive(
-            self._channels[name], name, self._owed[name][0], patience
-        )
-        if message is None:
+        number, operation, n_bytes = self._owed[name][0]
+        most = n_bytes + _HEADER_BYTES + _NUMBER_BYTES
+        frame = self._receive(self._channels[name], name, operation, patience, most)
+        if frame is None:
             return None
         del self._owed[name][0]
-        reply: list[Any] = _wire.unpack(message)
-        if reply[0] == "error":
-            raise _KINDS[reply[1]](name, reply[2])
-        return reply
+        message = frame[:-_NUMBER_BYTES]
+        try:
+            reply = _wire.unpack(message, _HEADER_BYTES)
+        except ValueError as exc:
+            fault = f"its reply to {operation!r} cannot be read: {exc}"
+        else:
+            if frame[-_NUMBER_BYTES:] != number:
+                fault = (
+                    f"its reply is not to {operation!r}, which was asked last: it came "
+                    "twice, too late or too early, or was altered"
+                )
+            elif _is_answer(reply):
+                return list(reply)
+            elif _is_error(reply):
+                raise _KINDS[reply[1]](name, reply[2][:_ERROR_LETTERS])
+            else:
+                fault = f"its reply to {operation!r} is neither an answer nor an error"
+        raise PartyError(name, fault)
 
     def _receive(
-        self, connection: Connection, name: str, operation: str, patience: float | None
-    ) -> bytes | None:
+        self,
+        connection: Connection,
+        name: str,
+        operation: str,
+        patience: float | None,
+        most: int,
+    ) -> memoryview | None:
         """Next message of a party; None if it does not arrive in time."""
         process = self._processes[name]
         left = math.inf if patience is None else patience
@@ -242,11 +310,18 @@ class _ProcessSession(Session):
                 left = max(deadline - time.monotonic(), 0.0)
                 if not left:
                     return None
-            return connection.recv_bytes()
+            return receive(connection, most, self._seconds)
         except BlockingIOError:
             raise PartyError(
                 name,
-                f"its reply to {operation!r} stood still for {self._timeout} seconds",
+                f"its reply to {operation!r} stood still for {self._timeout} seconds, "
+                "or took longer than that to arrive",
+            ) from None
+        except OversizeError as exc:
+            raise PartyError(
+                name,
+                f"its reply to {operation!r} has {exc.n_bytes} bytes where at most "
+                f"{most} were expected",
             ) from None
         except (EOFError, OSError):
             self._died(name, operation)
@@ -271,19 +346,28 @@ class _ProcessSession(Session):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             self._exit_codes[name] = process.wait()
+            os.close(self._lifelines.pop(name))
         return self._exit_codes[name]
 
     def _dismiss(self) -> dict[str, Party]:
-        parties = {}
-        for name in self.names:
-            self._wait_for(name)
-            self._send(self._channels[name], name, b"", "coming home")
-            home = self._receive(self._doors[name], name, "coming home", self._timeout)
-            if home is None:
-                self._out_of_time(name, "coming home")
-            parties[name] = pickle.loads(home)
-            self._end(name, _STOP_SECONDS)
-        return parties
+        return {name: self._call_home(name) for name in self.names}
+
+    def _call_home(self, name: str) -> Party:
+        self._wait_for(name)
+        channel, door = self._channels[name], self._doors[name]
+        self._send(channel, name, b"", "coming home")
+        state = self._receive(door, name, "coming home", self._timeout, _HOME_BYTES)
+        if state is None:
+            self._out_of_time(name, "coming home")
+        self._end(name, _STOP_SECONDS)
+        for connection in (channel, door):
+            if _has_more(connection):
+                raise PartyError(name, "it sent more than it was asked for")
+        if name != self.centre:
+            return SealedParty(name, bytes(state))
+        # Whoever runs the protocol opens what is its own.
+        party: Party = pickle.loads(state)
+        return party
 
     def _abort(self) -> None:
         for connection in [*self._channels.values(), *self._doors.values()]:
@@ -291,28 +375,49 @@ class _ProcessSession(Session):
         for name in self._processes:
             self._owed[name].clear()
             self._end(name)
+        while self._lifelines:
+            os.close(self._lifelines.popitem()[1])
 
 
-def _limit_blocking(connection: Connection, seconds: float) -> None:
-    """Let a message fail whose other end stands still for so long half way."""
-    whole, fraction = divmod(max(round(seconds * 1e6), 1), 10**6)
-    limit = struct.pack("ll", min(whole, 2**31 - 1), fraction)
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+def _is_answer(reply: Any) -> bool:
+    if not isinstance(reply, list) or len(reply) != 2:
+        return False
+    return isinstance(reply[0], str) and reply[0] == "ok"
+
+
+def _is_error(reply: Any) -> bool:
+    return (
+        isinstance(reply, list)
+        and len(reply) == 3
+        and all(isinstance(part, str) for part in reply)
+        and reply[0] == "error"
+        and reply[1] in _KINDS
+    )
+
+
+def _has_more(connection: Connection) -> bool:
+    """Whether there is anything but the end to read."""
+    try:
+        return connection.poll() and os.read(connection.fileno(), 1) != b""
+    except OSError:
+        return False
 
 
 def serve(channel_handle: int, door_handle: int) -> None:
     """Run one party: take it over, answer requests, send it home without a block."""
     channel, door = Connection(channel_handle), Connection(door_handle)
+    LOGGER.addHandler(logging.StreamHandler())
+    LOGGER.setLevel(logging.DEBUG)
     with contextlib.suppress(EOFError, OSError):
-        party = pickle.loads(door.recv_bytes())
+        party: Party = pickle.loads(door.recv_bytes())
+        if isinstance(party, SealedParty):
+            party = party.open()
         while request := channel.recv_bytes():
+            message, number = request[:-_NUMBER_BYTES], request[-_NUMBER_BYTES:]
             try:
-                reply, _ = answer(party, *_wire.unpack(request))
+                reply, _ = answer(party, *_wire.unpack(message))
             except PartyError as exc:
-                traceback.print_exception(exc)
                 reply = ["error", type(exc).__name__, exc.message]
-            channel.send_bytes(_wire.pack(reply))
+            channel.send_bytes(_wire.pack(reply) + number)
         party.release()
         door.send_bytes(cloudpickle.dumps(party))

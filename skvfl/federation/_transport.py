@@ -12,7 +12,8 @@ import numpy as np
 from skvfl.exceptions import PartyError
 from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
-from skvfl.federation._party import Party
+from skvfl.federation._party import Party, SealedParty
+from skvfl.federation._replies import ANYTHING, NOTHING, Reply, check_replies
 
 Measure = tuple[int, bool]
 
@@ -59,6 +60,7 @@ class Session(ABC):
         reply_to: str | None = None,
         each: Mapping[str, Mapping[str, Any]] | None = None,
         skip_late: bool = False,
+        reply: Reply | Mapping[str, Reply] = ANYTHING,
         **arguments: Any,
     ) -> dict[str, Any]:
         """Ask parties for an operation.
@@ -80,6 +82,8 @@ class Session(ABC):
             dropped, and until then such calls do not ask it again. Who stands still
             half way through a message, larger than a connection holds, still ends the
             session: what is left of it cannot be told from the next one.
+        reply : Reply or dict of str to Reply, default=ANYTHING
+            What is expected of everybody's reply, or of each party's by its name.
         **arguments : arrays, scalars, strings, lists and dicts
             Sent to every party asked.
 
@@ -91,7 +95,8 @@ class Session(ABC):
         Raises
         ------
         PartyError
-            If a party fails, dies, or (but for ``skip_late``) does not answer in time.
+            If a party fails, dies, (but for ``skip_late``) does not answer in time, or
+            sends what was not expected.
         """
         asked = set(self.names if to is None else to)
         names = [name for name in self.names if name in asked]
@@ -102,24 +107,34 @@ class Session(ABC):
         for name, own in (each or {}).items():
             if name in requests:
                 requests[name] = [operation, {**arguments, **own}]
+        expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
         try:
-            exchanged = self._exchange(requests, skip_late)
+            exchanged = self._exchange(requests, expected, skip_late)
         except BaseException:
             self._abort()
             raise
-        replies = {}
-        for name, (reply, sent, received) in exchanged.items():
+        replies: dict[str, Any] = {}
+        receiver = self.centre if reply_to is None else reply_to
+        for name, (answered, sent, received) in exchanged.items():
             self.log.record(self.centre, name, operation, *sent)
             if received is None:
                 continue
-            receiver = self.centre if reply_to is None else reply_to
             self.log.record(name, receiver, operation, *received)
-            replies[name] = reply
+            replies[name] = answered
+        try:
+            check_replies(replies, expected, operation)
+        except PartyError:
+            self._abort()
+            raise
         return replies
 
     def ask(self, party: str, operation: str, **arguments: Any) -> Any:
         """Reply of one party; see :meth:`call`."""
         return self.call(operation, to=[party], **arguments)[party]
+
+    def tell(self, operation: str, **arguments: Any) -> None:
+        """Ask parties for an operation that has no answer; see :meth:`call`."""
+        self.call(operation, reply=NOTHING, **arguments)
 
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""
@@ -127,11 +142,15 @@ class Session(ABC):
 
     @abstractmethod
     def _exchange(
-        self, requests: Mapping[str, Any], skip_late: bool
+        self,
+        requests: Mapping[str, Any],
+        expected: Mapping[str, Reply],
+        skip_late: bool,
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         """Reply of each party, and what the request and the reply measure.
 
-        A reply that is late measures None; who was late before is left out.
+        A reply that is late measures None; who was late before is left out. One that is
+        larger than expected may be refused before it is read.
         """
 
     @abstractmethod
@@ -225,10 +244,16 @@ class _LocalSession(Session):
         self, parties: Sequence[Party], log: CommunicationLog, centre: str
     ) -> None:
         super().__init__(parties, log, centre)
+        for party in parties:
+            if isinstance(party, SealedParty):
+                party.perform("connect", {})
         self._present = {party.name: party for party in parties}
 
     def _exchange(
-        self, requests: Mapping[str, Any], skip_late: bool
+        self,
+        requests: Mapping[str, Any],
+        expected: Mapping[str, Reply],
+        skip_late: bool,
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         last, sent = None, (0, True)
@@ -258,7 +283,7 @@ def answer(
     try:
         return _wire.deliver(["ok", reply], copy=copy)
     except TypeError as exc:
-        raise PartyError(party.name, f"its reply to {operation!r}: {exc}") from exc
+        raise PartyError(party.name, f"its reply to {operation!r}: {exc}") from None
 
 
 def check_rows(

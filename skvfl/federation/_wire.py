@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+Buffer = bytes | bytearray | memoryview
+
 MAGIC = b"skvfl1"
 _LENGTH = struct.Struct("<I")
 _DTYPES = {
@@ -36,18 +38,31 @@ def pack(payload: Any) -> bytes:
     return b"".join([MAGIC, _LENGTH.pack(len(header)), header, *map(_raw, arrays)])
 
 
-def unpack(message: bytes) -> Any:
+def unpack(message: Buffer, most_header: int | None = None) -> Any:
     """Read back what :func:`pack` wrote; arrays are the reader's own.
+
+    Parameters
+    ----------
+    message : bytes or memoryview
+        What arrived.
+    most_header : int or None, default=None
+        Most bytes that its header may have, whatever it announces.
 
     Raises
     ------
     ValueError
         If the message is not in this format, or is cut short.
     """
+    message = memoryview(message)
     start = len(MAGIC) + _LENGTH.size
     if message[: len(MAGIC)] != MAGIC or len(message) < start:
         raise ValueError("not a skvfl message")
     (length,) = _LENGTH.unpack_from(message, len(MAGIC))
+    if most_header is not None and length > most_header:
+        raise ValueError(
+            f"a skvfl message with a header of {length} bytes where at most "
+            f"{most_header} were expected"
+        )
     offset = start + length
 
     def restore(node: Any) -> Any:
@@ -57,18 +72,23 @@ def unpack(message: bytes) -> Any:
         if not isinstance(node, dict):
             return node
         if "array" not in node:
-            return {key: restore(item) for key, item in node["dict"]}
+            entries = {_key(key): restore(item) for key, item in node["dict"]}
+            if len(entries) < len(node["dict"]):
+                raise ValueError("a dict with one key twice")
+            return entries
         dtype, shape = _DTYPES[node["array"]], node["shape"]
-        if min(shape, default=0) < 0:
-            raise ValueError("an array of negative length")
+        if any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError("an array without a shape")
         array = np.frombuffer(message, dtype, math.prod(shape), offset)
         offset += array.nbytes
         return _own(array.reshape(shape))
 
     try:
-        payload = restore(json.loads(message[start:offset]))
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        payload = restore(json.loads(bytes(message[start:offset])))
+    except (LookupError, TypeError, ValueError, ArithmeticError) as exc:
         raise ValueError("a damaged skvfl message") from exc
+    except (RecursionError, MemoryError):
+        raise ValueError("a damaged skvfl message") from None
     if offset != len(message):
         raise ValueError(
             f"a skvfl message of {len(message)} bytes where {offset} were announced"

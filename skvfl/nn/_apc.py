@@ -57,7 +57,8 @@ class EncoderParty(Party):
         return self._send(run(self._transformer.transform, block))
 
     def _send(self, inputs):
-        return run(self._encoder.transform, inputs).astype(np.float32, copy=False)
+        sent = _represent(self._encoder, inputs, "local_encoder")
+        return sent.astype(np.float32, copy=False)
 
 
 class ActiveParty(EncoderParty):
@@ -117,7 +118,7 @@ class ActiveParty(EncoderParty):
         if received is not None:
             received = np.hstack(list(received.values()))
             self._joint_encoder.fit(received)
-            joint = run(self._joint_encoder.transform, received)
+            joint = _represent(self._joint_encoder, received, "joint_encoder")
         if self._inference == "joint":
             self.estimator = self._fit_model(self._model, joint, self._held["aligned"])
         else:
@@ -126,7 +127,8 @@ class ActiveParty(EncoderParty):
     @operation
     def join(self, received):
         """Joint representation of rows to be served."""
-        return run(self._joint_encoder.transform, np.hstack(list(received.values())))
+        received = np.hstack(list(received.values()))
+        return _represent(self._joint_encoder, received, "joint_encoder")
 
     def _fit_alone(self, joint):
         """Pipeline from this party's columns to predictions."""
@@ -141,7 +143,7 @@ class ActiveParty(EncoderParty):
         elif self._distillation == "prediction":
             guessed = self._guess(joint, aligned)
         self._active_encoder.fit(inputs, **target)
-        enriched = run(self._active_encoder.transform, inputs)
+        enriched = _represent(self._active_encoder, inputs, "active_encoder")
         model = self._fit_model(self._model, enriched, slice(None), guessed)
         return Pipeline(
             [
@@ -225,6 +227,20 @@ class ActiveParty(EncoderParty):
         settings = {} if weights is None else {"sample_weight": weights}
         model.fit(known, labels, **settings)
         return Pipeline([("scale", scale), ("model", model)])
+
+
+def _represent(encoder, inputs, name):
+    """Output of a fitted encoder; an error where it is no matrix for the same rows."""
+    output = run(encoder.transform, inputs)
+    kind = f"{name} {type(encoder).__name__}"
+    if output.ndim != 2 or output.dtype.kind not in "biuf":
+        raise ShareableError(
+            f"its {kind} gave {output.ndim} dimension(s) of type {output.dtype} where "
+            "a matrix of numbers is due"
+        )
+    if len(output) != len(inputs):
+        raise ShareableError(f"its {kind} gave {len(output)} rows for {len(inputs)}")
+    return output
 
 
 def _default_teacher(labels):

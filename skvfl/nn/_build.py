@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
+from numbers import Integral
 from threading import RLock
 
 import numpy as np
 import torch
 from torch import nn
 
+from skvfl.exceptions import TrainingError
 from skvfl.nn._mlp import perceptron
 from skvfl.nn._streams import private_state
 
@@ -24,12 +27,33 @@ class Build:
         Number of output columns.
     activate : bool, default=False
         Whether a ReLU comes first.
+    name : str, default="network"
+        Of the estimator's parameter, for the messages.
+    trains : bool, default=True
+        Whether the network needs a parameter to train.
+
+    Raises
+    ------
+    TrainingError
+        If the network is neither a list of sizes nor a function.
     """
 
-    def __init__(self, network, n_outputs, activate=False):
+    def __init__(
+        self, network, n_outputs, activate=False, *, name="network", trains=True
+    ):
+        if isinstance(network, nn.Module):
+            raise TrainingError(
+                f"{name} is a {type(network).__name__}, a network, where a function "
+                f"{name}(n_inputs, n_outputs) is due that makes a new one for every "
+                "party"
+            )
+        if not callable(network):
+            network = hidden_layers(network, name)
         self.network = network
         self.n_outputs = n_outputs
         self.activate = activate
+        self.name = name
+        self.trains = trains
 
     def __call__(self, n_inputs, generator):
         """Build the network.
@@ -44,16 +68,89 @@ class Build:
         Returns
         -------
         network : torch.nn.Module
+
+        Raises
+        ------
+        TrainingError
+            If a function of the user's own does not make such a network.
         """
         if callable(self.network):
             words = [_draw(generator) for _ in range(3)]
             state = private_state(np.random.SeedSequence(words))
             with _global_stream(torch.default_generator.set_state, state):
-                network = Seeded(self.network(n_inputs, self.n_outputs), generator)
+                # A copy, because a function may return one network again and again:
+                # parties would share it, and a refit would change the fitted one.
+                network = copy.deepcopy(self.network(n_inputs, self.n_outputs))
+                self._check(network, n_inputs)
+            network = Seeded(network, generator)
         else:
             sizes = [n_inputs, *self.network, self.n_outputs]
             network = perceptron(sizes, generator)
         return nn.Sequential(nn.ReLU(), network) if self.activate else network
+
+    def _check(self, network, n_inputs):
+        """Try a network of the user's own on rows of zeros, which tell nothing."""
+        call = f"{self.name}(n_inputs={n_inputs}, n_outputs={self.n_outputs})"
+        if not isinstance(network, nn.Module):
+            what = "the class " if isinstance(network, type) else "a "
+            kind = network if isinstance(network, type) else type(network)
+            raise TrainingError(
+                f"{call} gave {what}{kind.__name__} where a torch.nn.Module is due"
+            )
+        if self.trains and not any(p.requires_grad for p in network.parameters()):
+            raise TrainingError(
+                f"{call} gave a {type(network).__name__} without a parameter to train"
+            )
+        inputs = torch.zeros(_PROBED_ROWS, n_inputs)
+        try:
+            with torch.no_grad():
+                outputs = copy.deepcopy(network).eval()(inputs)
+        except Exception as exc:
+            raise TrainingError(
+                f"{call} gave a network that fails on {_PROBED_ROWS} rows of "
+                f"{n_inputs} columns of zeros, with a {type(exc).__name__}"
+            ) from exc
+        due = _PROBED_ROWS, self.n_outputs
+        if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
+            kind = outputs.dtype if isinstance(outputs, torch.Tensor) else type(outputs)
+            raise TrainingError(
+                f"{call} gave a network whose output is {kind} where a tensor of "
+                f"floats of shape {due} is due"
+            )
+        if outputs.shape != due:
+            raise TrainingError(
+                f"{call} gave a network with outputs of shape {tuple(outputs.shape)} "
+                f"for {_PROBED_ROWS} rows, where {due} is due"
+            )
+
+
+def hidden_layers(sizes, name):
+    """Sizes of hidden layers, checked.
+
+    Parameters
+    ----------
+    sizes : list, tuple or ndarray of int
+        Number of units of every layer.
+    name : str
+        Of the estimator's parameter, for the message.
+
+    Returns
+    -------
+    sizes : list of int
+
+    Raises
+    ------
+    TrainingError
+        If they are no positive whole numbers.
+    """
+    if isinstance(sizes, list | tuple) or getattr(sizes, "ndim", None) == 1:
+        kinds = [not isinstance(s, bool) and isinstance(s, Integral) for s in sizes]
+        if all(kinds) and all(size > 0 for size in sizes):
+            return [int(size) for size in sizes]
+    raise TrainingError(
+        f"{name}={sizes!r} is no list of hidden layers: give every layer a positive "
+        "whole number of units"
+    )
 
 
 class Seeded(nn.Module):
@@ -101,7 +198,10 @@ class Optimize:
 
     def __call__(self, parameters):
         """Optimiser of these parameters."""
-        optimizer = FusedAdam if self.optimizer is None else self.optimizer
+        # torch's optimisers refuse to have nothing to do; a network without
+        # parameters above a trained cut layer is none the worse for it.
+        own = self.optimizer is not None and parameters
+        optimizer = self.optimizer if own else FusedAdam
         optimizer = optimizer(parameters, lr=self.lr)
         if self.max_grad_norm is None:
             return optimizer
@@ -187,6 +287,7 @@ class FusedAdam:
         torch._fused_adam_(*state, [], steps, **self._settings)
 
 
+_PROBED_ROWS = 3
 _GLOBAL_STREAM = RLock()
 
 

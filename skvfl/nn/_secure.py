@@ -207,6 +207,16 @@ class _Decoder:
         self._fixed_point = fixed_point
 
     def total(self, messages, *, round_id):
+        shape = None
+        for name, message in messages.items():
+            sent = message.get("masked") if isinstance(message, dict) else None
+            if getattr(sent, "dtype", None) != self._fixed_point.dtype or (
+                shape not in (None, sent.shape)
+            ):
+                raise SecureAggregationError(
+                    name, "it did not send an array of numbers like the others"
+                )
+            shape = sent.shape
         first, *others = (message["masked"] for message in messages.values())
         for other in others:
             first = first + other
@@ -320,14 +330,6 @@ class SecureClient(Party):
         self._check_bottom()
 
     def _check_bottom(self):
-        with torch.inference_mode():
-            outputs = self._bottom.eval()(self._inputs()[:1])
-        if outputs.shape != (1, self._agreement.width):
-            raise ShareableError(
-                f"its local module gives outputs of shape {tuple(outputs.shape[1:])} "
-                f"for a row, where the secure layer has {self._agreement.width} units; "
-                "let bottom(n_inputs, n_outputs) give n_outputs of them",
-            )
         kept = [name for name, _ in self._bottom.named_buffers()]
         if len(self._cluster) > 1 and kept:
             raise ShareableError(

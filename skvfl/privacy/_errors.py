@@ -11,9 +11,10 @@ class FixedPointRangeError(ShareableError, ValueError, OverflowError):
     Parameters
     ----------
     message : str
-        What was measured, and the cure.
+        How many values do not fit, and the cure; other organisations read it.
     maximum : float
-        Largest magnitude found; NaN where some value is not finite.
+        Largest magnitude found; NaN where some value is not finite. It stays with
+        whoever called :meth:`FixedPoint.encode`.
 
     Attributes
     ----------

@@ -157,10 +157,10 @@ class FixedPoint:
                 float("nan"),
             )
         return FixedPointRangeError(
-            f"{what}: the largest magnitude is {maximum:.6g}, over the declared bound "
-            f"of {self.bound:.6g}; declare a larger bound at every client (each "
-            "doubling costs one fraction bit, and bits=64 has 32 more), or keep the "
-            "values smaller (scale the inputs, regularise)",
+            f"{what}: {np.count_nonzero(abs(array) > self.bound)} of {array.size} are "
+            f"over the declared bound of {self.bound:.6g}; declare a larger bound at "
+            "every client (each doubling costs one fraction bit, and bits=64 has 32 "
+            "more), or keep the values smaller (scale the inputs, regularise)",
             maximum,
         )
 

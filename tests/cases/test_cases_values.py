@@ -35,6 +35,7 @@ def test_p13_all_nan_column_and_output_names(empty):
 
 
 @each_classifier
+@pytest.mark.filterwarnings("ignore:.*holds no cell of:UserWarning")
 def test_p28b_rows_not_held_elsewhere_are_survived(make):
     """P28b: a party that holds very few of the rows broke batch arithmetic.
 

@@ -137,7 +137,8 @@ def test_only_the_kind_of_an_error_crosses(bank, kind, expected, named):
         f"party 'bank': {named} in 'fail'; the message stays with the party, whose own "
         "traceback has it"
     )
-    assert CANARY in "".join(traceback.format_exception(error))  # the party's own
+    assert error.__cause__ is error.__context__ is None
+    assert CANARY not in "".join(traceback.format_exception(error))
     crossed = pickle.dumps(error)
     assert CANARY.encode() not in crossed
     assert b"3.5" not in crossed

@@ -33,6 +33,8 @@ from skvfl import (
 )
 from skvfl.exceptions import PartyError, PartyValueError
 from skvfl.federation import Party, _process, _wire, operation
+from skvfl.federation._party import SealedParty
+from skvfl.federation._replies import ANYTHING
 from skvfl.federation._transport import check_rows
 
 CANARY = "4711-canary"
@@ -54,25 +56,6 @@ def no_hang():
     signal.signal(signal.SIGALRM, before)
 
 
-class Wiretap:
-    """A connection that notes what passes through it."""
-
-    def __init__(self, connection, party, notes):
-        self._connection, self._party, self._notes = connection, party, notes
-
-    def send_bytes(self, frame):
-        self._notes.append((self._party, "sent", bytes(frame)))
-        self._connection.send_bytes(frame)
-
-    def recv_bytes(self):
-        frame = self._connection.recv_bytes()
-        self._notes.append((self._party, "received", frame))
-        return frame
-
-    def __getattr__(self, name):
-        return getattr(self._connection, name)
-
-
 class Tape:
     """Processes started, and the bytes that passed on their channels and doors."""
 
@@ -88,16 +71,31 @@ class Tape:
 def taping():
     tape = Tape()
     start = _process._ProcessSession._start
+    send, receive = _process.send, _process.receive
+    notes = {}
 
     def start_and_tap(session, name):
         start(session, name)
         tape.pids[name] = session._processes[name].pid
-        channel, door = session._channels, session._doors
-        channel[name] = Wiretap(channel[name], name, tape.frames)
-        door[name] = Wiretap(door[name], name, tape.doors)
+        notes[session._channels[name]] = name, tape.frames
+        notes[session._doors[name]] = name, tape.doors
+
+    def send_and_note(connection, message, number, seconds):
+        name, frames = notes[connection]
+        frames.append((name, "sent", bytes(message)))
+        send(connection, message, number, seconds=seconds)
+
+    def receive_and_note(connection, most, seconds):
+        frame = receive(connection, most, seconds)
+        name, frames = notes[connection]
+        message = frame if frames is tape.doors else frame[: -_process._NUMBER_BYTES]
+        frames.append((name, "received", bytes(message)))
+        return frame
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_process._ProcessSession, "_start", start_and_tap)
+        patch.setattr(_process, "send", send_and_note)
+        patch.setattr(_process, "receive", receive_and_note)
         yield tape
 
 
@@ -217,6 +215,11 @@ PAYLOAD = {
 LARGE = np.random.default_rng(0).normal(size=500_000)
 
 
+def at_home(party):
+    """A party as its own process has it."""
+    return party.open() if isinstance(party, SealedParty) else party
+
+
 def converse(transport):
     """Make two parties do everything that may differ between transports."""
     log = CommunicationLog()
@@ -313,6 +316,8 @@ def test_parties_come_home_with_what_they_learnt_and_without_their_block(convers
     for conversation in told.values():
         assert list(conversation["home"]) == ["bank", "shop"]
         for name, party in conversation["home"].items():
+            assert party.name == name
+            party = at_home(party)
             assert vars(party).keys() == {"name", "_held", "learnt"}
             assert party._held == {}
             assert np.array_equal(party.learnt, conversation["answers"][0][name])
@@ -467,10 +472,9 @@ def test_a_reply_that_stands_still_half_way_is_an_error(tape):
     session.call("nap")
     session._timeout = 0.3
     for connection in (session._channels["bank"], session._doors["bank"]):
-        _process._limit_blocking(connection, 0.3)
+        _process.limit_blocking(connection, 0.3)
     channel = session._channels["bank"]
-    channel.send_bytes(_wire.pack(["echo_block", {}]))
-    session._owed["bank"].append("echo_block")
+    session._ask("bank", ["echo_block", {}], ANYTHING)
     assert channel.poll(PATIENCE)
     time.sleep(0.5)
     os.kill(tape.pids["bank"], signal.SIGSTOP)
@@ -652,9 +656,13 @@ def test_answers_of_a_classifier_are_the_same(classifiers):
 def test_fitted_models_are_the_same(classifiers, data):
     local, process = (classifiers[name]["vfl"] for name in TRANSPORTS)
     assert np.array_equal(local.estimator_.coef_, process.estimator_.coef_)
-    moved = pickle.loads(pickle.dumps(process)).set_params(transport="local")
-    X, _ = data
-    assert np.array_equal(local.predict_proba(X), moved.predict_proba(X))
+    for name, party in process._parties.items():
+        assert vars(party).keys() == {"name", "_held", "_state"}
+        projections = [
+            at_home(each)._transformer[-1]._sequence.generate_state(4).tolist()
+            for each in (local._parties[name], party)
+        ]
+        assert projections[0] == projections[1]
 
 
 def test_messages_of_a_classifier_are_the_same(classifiers):
