@@ -1093,7 +1093,7 @@ def drop_tag(parcels, party):
             "'shop': it did not send a masked array",
         ),
         (
-            meddle_once("request", "forward", "telco.0", flip_in("ids", 0)),
+            meddle_once("request", "forward", "telco.0", flip_in("ids", 1)),
             r"'telco\.0'.*'bank'.*do not open",
         ),
         (
