@@ -359,7 +359,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self._check_rows_held(self._active, block)
         return shielded(self._active, "transform", run, steps.transform, block)
 
-    def _unexplained(self, name, empty):
+    def _unexplained(self, name, empty, fitting):
         """For joint predictions parties refuse such rows themselves."""
         return empty & (self.inference == "active")
 

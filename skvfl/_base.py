@@ -165,9 +165,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
-    # What a prediction takes for the part of a party that holds no value of a row.
-    _instead_of_rows = "imputed values stand for its part of them, as if it held them"
-
     def set_params(self, **params):
         """Set parameters, nested ones as ``name__parameter``.
 
@@ -235,19 +232,16 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         return blocks
 
     def _check_rows_held(self, name, block, *, fitting=False):
-        """Refuse rows of which a party holds no value in ``fit``; later, count them.
-
-        In a party of one column such a row is a missing cell like any other.
-        """
-        if block.shape[1] < 2:
+        """Refuse rows of which a party holds no value in ``fit``; later, count them."""
+        if not self._may_lack_rows(name, fitting):
             return
-        empty = self._unexplained(name, rows_without_values(block))
+        empty = self._unexplained(name, rows_without_values(block), fitting)
         if not empty.any():
             return
         what = f"it holds no value of {empty.sum()} of {len(empty)} rows"
         if not fitting:
             warnings.warn(
-                f"party {name!r}: {what}; {self._instead_of_rows}",
+                f"party {name!r}: {what}; {self._instead_of_rows(name)}",
                 MissingRowsWarning,
                 stacklevel=6,
             )
@@ -261,7 +255,18 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 "missing values",
             )
 
-    def _unexplained(self, name, empty):
+    def _may_lack_rows(self, name, fitting):
+        """Whether a row without a value is one that a party does not hold.
+
+        In a party of one column it is a missing cell like any other.
+        """
+        return len(self.partition_.parties_[name]) > 1
+
+    def _instead_of_rows(self, name):
+        """What a prediction takes for a party's part of rows that it does not hold."""
+        return "imputed values stand for its part of them, as if it held them"
+
+    def _unexplained(self, name, empty, fitting):
         """Of a party's rows without a value, those that the method does not expect.
 
         Parameters
@@ -270,6 +275,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             Name of the party.
         empty : ndarray of bool
             Rows of which it holds no value.
+        fitting : bool
+            Whether they are rows of ``fit``.
 
         Returns
         -------

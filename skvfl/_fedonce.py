@@ -377,7 +377,7 @@ class _BaseFedOnce(_BaseSplitNN):
         )
         return check_answers(answers)
 
-    def _unexplained(self, name, empty):
+    def _unexplained(self, name, empty, fitting):
         """A guest without any value does not answer: ``missing_party`` speaks of it."""
         return empty & (name == self._active or not empty.all())
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
 from skvfl._partition import _check_table
 from skvfl._random import one_way, seed_sequence, spawn_named
+from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     Interval,
     Options,
@@ -57,6 +58,8 @@ from skvfl.nn._training import check_finite
 from skvfl.privacy import KeyRing
 from skvfl.privacy._masks import SERVER
 
+_NOBODY = -1
+
 
 class ServerRecord(NamedTuple):
     """One masked or sealed array that the server received.
@@ -64,10 +67,10 @@ class ServerRecord(NamedTuple):
     Parameters
     ----------
     round : int
-        Number of the protocol's round, from 0.
+        Number of the batch, from 0.
     client : str
-        Who sent it, or for row ids, who can open it.
-    what : {"row ids", "secure layer", "gradient"}
+        Who sent it, or for row ids and keys, who can open it.
+    what : {"row ids", "secure layer", "gradient", "key of a mask"}
         What is inside.
     array : ndarray
         What the server saw.
@@ -174,8 +177,8 @@ class _Protocol:
             n_rows=stop - start,
             training=training,
         )
-        self._record("secure layer", messages, round_id)
         total = self._server.add_up(messages, stop - start, round_id)
+        self._record("secure layer", messages, round_id)
         labels, weights = (
             self._server.receive(chosen, what, stop - start, round_id)
             for what in ("labels", "weights")
@@ -210,11 +213,8 @@ class _Protocol:
                 self._agreement.active,
                 f"it did not send row ids for each of the {len(passive)} clients",
             )
-        if self._view is not None:
-            self._view.extend(
-                ServerRecord(round_id, name, "row ids", sealed)
-                for name, sealed in zip(passive, ids, strict=True)
-            )
+        for name, sealed in zip(passive, ids, strict=True):
+            self._see(ServerRecord(round_id, name, "row ids", sealed))
         if self._agreement.masked:
             return {name: {"ids": ids} for name in passive}
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
@@ -238,25 +238,27 @@ class _Protocol:
             gradient=gradient,
         )
         for name, cluster in self._agreement.shared.items():
-            messages = {client: replies[client] for client in cluster}
-            self._record("gradient", messages, round_id)
+            messages = {c: replies[c] for c in cluster if c in replies}
+            keys = server.take_keys(name, messages)
             shared = server.add_up_gradients(name, messages, round_id)
+            self._record("gradient", messages, round_id)
+            each = server.tags(cluster, UPDATE, shared, round_id)
+            for client, sealed in keys.items():
+                each[client]["key"] = sealed
+                self._see(ServerRecord(round_id, client, "key of a mask", sealed))
             session.begin_round()
             session.tell(
-                "update",
-                to=cluster,
-                each=server.tags(cluster, UPDATE, shared, round_id),
-                round_id=round_id,
-                gradient=shared,
+                "update", to=cluster, each=each, round_id=round_id, gradient=shared
             )
         return learnt
 
     def _record(self, what, messages, round_id):
+        for client, message in messages.items():
+            self._see(ServerRecord(round_id, client, what, message["masked"]))
+
+    def _see(self, record):
         if self._view is not None:
-            self._view.extend(
-                ServerRecord(round_id, client, what, message["masked"])
-                for client, message in messages.items()
-            )
+            self._view.append(record)
 
 
 class _BaseVFedSec(_BaseSplitNN):
@@ -334,6 +336,8 @@ class _BaseVFedSec(_BaseSplitNN):
         n_rows = len(labels)
         to_deal, to_order = to_rows.spawn(2)
         held = self._deal(n_rows, np.random.default_rng(to_deal))
+        blocks = self._split(X, fitting=True)
+        self._check_contributors(self._rows_there(blocks, held), n_rows)
         agreement = Agreement(
             clusters=self.clusters_,
             active=self._active,
@@ -352,7 +356,9 @@ class _BaseVFedSec(_BaseSplitNN):
         self.__dict__.pop("server_view_", None)
         if self.record_server_view:
             self.server_view_ = []
-        parties = self._hand_over(clients, X, held, labels=labels, weights=weights)
+        parties = self._hand_over(
+            clients, blocks, n_rows, held, labels=labels, weights=weights
+        )
         with self._connect(parties, self.communication_) as session:
             protocol = _Protocol(
                 session,
@@ -426,12 +432,11 @@ class _BaseVFedSec(_BaseSplitNN):
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
         n_rows = _num_samples(_check_table(X))
-        held = {
-            client: None if len(cluster) == 1 else np.arange(i, n_rows, len(cluster))
-            for cluster in self.clusters_.values()
-            for i, client in enumerate(cluster)
-        }
-        parties = self._hand_over(self._parties, X, held)
+        blocks = self._split(X)
+        there = self._rows_there(blocks)
+        self._check_contributors(there, n_rows)
+        held = self._deal_in_turn(there, n_rows)
+        parties = self._hand_over(self._parties, blocks, n_rows, held)
         server = self._server.opened()
         with self._connect(parties, current_log()) as session:
             protocol = _Protocol(session, server, self.rotate_every)
@@ -476,17 +481,21 @@ class _BaseVFedSec(_BaseSplitNN):
                     f"clients: {name!r} is not one of the passive parties "
                     f"{[each for each in holders if each != self._active]}"
                 )
-        self.clusters_, held = {}, {}
+        self.clusters_, held, self._partly = {}, {}, set()
         for name in holders:
             owner = _owners(name, clients.get(name, 1), n_rows, rng)
             if owner is None:
                 self.clusters_[name] = [name]
                 held[name] = None
                 continue
-            cluster = [f"{name}.{i}" for i in range(owner.max() + 1)]
-            self.clusters_[name] = cluster
+            if (owner == _NOBODY).any():
+                self._partly.add(name)
+            n_clients = owner.max() + 1
+            cluster = [f"{name}.{i}" for i in range(n_clients)]
+            self.clusters_[name] = cluster if n_clients > 1 else [name]
             held |= {
-                client: np.flatnonzero(owner == i) for i, client in enumerate(cluster)
+                client: np.flatnonzero(owner == i)
+                for i, client in enumerate(self.clusters_[name])
             }
         names = [client for each in self.clusters_.values() for client in each]
         if len(set(names)) < len(names):
@@ -499,10 +508,95 @@ class _BaseVFedSec(_BaseSplitNN):
             )
         return held
 
-    def _hand_over(self, clients, X, held, **to_active):
+    def _deal_in_turn(self, there, n_rows):
+        """Ids of the rows to be served that each client holds, None for all."""
+        held = {}
+        for name, cluster in self.clusters_.items():
+            rows = there.get(name, np.ones(n_rows, bool))
+            if self._imputes(name) or rows.all():
+                rows = None
+            for i, client in enumerate(cluster):
+                ids = np.arange(i, n_rows, len(cluster))
+                if rows is not None:
+                    ids = ids[rows[ids]]
+                elif len(cluster) == 1:
+                    ids = None
+                held[client] = ids
+        return held
+
+    def _imputes(self, name):
+        """Whether a row to be served is prepared though a party lacks all its cells.
+
+        The active party has chosen the row, so it holds it.
+        """
+        return name == self._active or self.missing_rows == "impute"
+
+    def _instead_of_rows(self, name):
+        if self._imputes(name):
+            return super()._instead_of_rows(name)
+        return "it contributes nothing to them"
+
+    def _may_lack_rows(self, name, fitting):
+        said = name in self._partly and not fitting
+        return said or super()._may_lack_rows(name, fitting)
+
+    def _unexplained(self, name, empty, fitting):
+        """What ``clients`` says that nobody holds needs no further explanation."""
+        said = self._said_to_hold(name, len(empty)) if fitting else None
+        return empty if said is None else empty & said
+
+    def _said_to_hold(self, name, n_rows):
+        """Rows of ``fit`` that somebody is said to hold; None where nothing is said."""
+        given = (self.clients or {}).get(name, 1)
+        if isinstance(given, Integral):
+            return None
+        return _positions(name, given, n_rows) != _NOBODY
+
+    def _rows_there(self, blocks, held=None):
+        """Rows of which each party with columns holds something.
+
+        In ``fit``, ``held`` says so. A row is not there either where all cells of
+        several columns are missing. Where a party has a single column, its missing
+        cells count as gaps, which are imputed, unless ``clients`` has said in ``fit``
+        that nobody holds some of its rows.
+        """
+        there = {}
+        for name in self._holders:
+            block = blocks[name]
+            rows = np.ones(_num_samples(block), bool)
+            if held is not None and name in self._partly:
+                ids = np.concatenate([held[c] for c in self.clusters_[name]])
+                rows[:] = False
+                rows[ids] = True
+            if self._may_lack_rows(name, fitting=held is not None):
+                rows &= ~rows_without_values(block)
+            there[name] = rows
+        return there
+
+    def _check_contributors(self, there, n_rows):
+        """Refuse rows whose sum over all clients is that of one organisation.
+
+        An active party without columns is no second one: its bias is the same in all
+        rows, starts at zero and follows the gradients that the server computes itself.
+        Nothing is refused without masks, which would not be more in the clear.
+        """
+        count = np.sum([*there.values()], axis=0)
+        n_bare = int((count < 2).sum())
+        if not self.masked or not n_bare:
+            return
+        alone = {name: int((rows & (count == 1)).sum()) for name, rows in there.items()}
+        said = [f"{n} of {name!r} alone" for name, n in alone.items() if n]
+        if not count.all():
+            said.append(f"{int((count == 0).sum())} of nobody")
+        raise ValueError(
+            f"{n_bare} of {n_rows} rows have columns of fewer than two organisations "
+            f"({', '.join(said)}), and the sum over all clients would show the server "
+            "what one of them contributes: leave out these rows, give columns of them "
+            "to one more party, or set masked=False, which hides nothing"
+        )
+
+    def _hand_over(self, clients, blocks, n_rows, held, **to_active):
         """Every client with its rows, and the active one with who holds which."""
-        n_rows = _num_samples(X)
-        blocks = self._split(X, fitting=bool(to_active))
         party_of = {c: name for name, each in self.clusters_.items() for c in each}
         parties = []
         for name, client in clients.items():
@@ -567,7 +661,7 @@ class _BaseVFedSec(_BaseSplitNN):
 
 
 def _owners(name, clients, n_rows, rng):
-    """Position of each row's client in its cluster; None where there is one client."""
+    """Position of each row's client in its cluster; None where one holds all rows."""
     if isinstance(clients, Integral) and not isinstance(clients, bool):
         if not 1 <= clients <= n_rows:
             raise ValueError(
@@ -575,6 +669,19 @@ def _owners(name, clients, n_rows, rng):
                 f"{n_rows}; each holds at least one row"
             )
         return None if clients == 1 else rng.permutation(np.arange(n_rows) % clients)
+    owners = _positions(name, clients, n_rows)
+    found = np.unique(owners[owners != _NOBODY])
+    if not len(found) or not np.array_equal(found, np.arange(len(found))):
+        raise ValueError(
+            f"clients: the clients of {name!r} must be 0, 1, … and hold a row each, "
+            f"with {_NOBODY} for rows that nobody holds; got "
+            f"{np.unique(owners)[:5].tolist()} …"
+        )
+    return None if (owners == 0).all() else owners
+
+
+def _positions(name, clients, n_rows):
+    """Position of each row's client, as it was given."""
     owners = np.asarray(clients)
     if owners.shape != (n_rows,) or owners.dtype.kind not in "iu":
         raise ValueError(
@@ -582,13 +689,7 @@ def _owners(name, clients, n_rows, rng):
             f"row's client as {n_rows} integers; got {owners.dtype} of shape "
             f"{owners.shape}"
         )
-    found = np.unique(owners)
-    if not np.array_equal(found, np.arange(len(found))):
-        raise ValueError(
-            f"clients: the clients of {name!r} must be 0, 1, … and hold a row each; "
-            f"got {found[:5].tolist()} …"
-        )
-    return None if len(found) == 1 else owners
+    return owners
 
 
 def _fingerprints(clients, server):
@@ -615,14 +716,17 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         rows. It may hold no columns.
     missing_rows : {"raise", "impute"}, default="raise"
         What happens in ``fit`` to rows of which a party of two columns or more holds no
-        value at all: an error that names the party and counts them, or they are imputed
-        like other missing values. Later they are imputed, and a
-        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+        value at all, where ``clients`` does not say that nobody holds them: an error
+        that names the party and counts them, or they are imputed like other missing
+        values. Later a :class:`~skvfl.exceptions.MissingRowsWarning` counts them; a
+        passive party then contributes nothing to them, or the imputed row.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at
-        random, or the position of each row's client. The clients are called
-        ``"telco.0"``, ``"telco.1"``, …. Rows to be served are dealt in turn.
+        random, or the position of each row's client, and -1 for rows that nobody holds.
+        Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
+        Rows to be served are dealt in turn, but for those without any cell of the party
+        (see the notes of :class:`VFedSecClassifier`).
     bottom : array-like of int or callable, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, whose
         last layer is the client's part of the secure layer (with a bias at the active
@@ -640,8 +744,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         rounding error is at most ``n_clients ** 2 * bound / 2 ** (bits - 1)``, see
         :class:`~skvfl.privacy.FixedPoint`.
     rotate_every : int, default=5
-        Rounds (batches) after which all keys are agreed on anew, in training and in
-        prediction.
+        Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
         Whether there are keys, masks and sealed row ids. Without them the numbers are
         the same to the last bit and everything is in the clear: for measurements only.
@@ -697,7 +800,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         What crossed in ``fit``, keys included.
     server_view_ : list of ServerRecord
         If asked for: ``round``, ``client``, ``what`` and ``array`` of every masked or
-        sealed array that the server received in ``fit``.
+        sealed array that the server received in ``fit``; rounds count batches.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -714,9 +817,25 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     secure layer's output of every row, which is the sum over all clients; nobody sees
     any single client's contribution, unless all other clients tell theirs. Every
     client sees the gradient of the secure layer's output, from which labels can be
-    inferred, and the updates of its own local module. Passive clients learn which of
-    their own rows are in a batch and the size of the batch; the server learns neither
-    ids nor how many rows each client holds.
+    inferred, and the updates of its own local module. The clients of a cluster, and
+    nobody else, see the sum of their gradients, which crosses the server under a mask
+    whose key they alone have. From that sum they can compute each other's rows: with
+    linear local modules exactly, where a batch is not larger than ``cut_width``; of two
+    clients each knows the other's gradient. Passive clients learn which of their own
+    rows are in a batch and the size of the batch; the server learns neither ids nor how
+    many rows each client holds.
+
+    *Who contributes.* A sum hides its parts only if it has two. With masks, rows of
+    which fewer than two parties hold columns are refused in ``fit`` and in predictions.
+    An active party without columns does not count, as the server can compute its bias.
+    ``masked=False`` shows every contribution, so that nothing is refused.
+
+    *Rows that a passive party does not hold* get a contribution of zero from it (the
+    paper's indicator). In ``fit`` they are those of which ``clients`` says so. In
+    predictions they are those without any cell of the party, with a warning, unless
+    ``missing_rows="impute"``; where a
+    party has a single column, only if ``clients`` has -1 for it, since a gap in one
+    column is imputed. The active party holds every row.
 
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
@@ -819,8 +938,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         Raises
         ------
         ValueError
-            If the labels are not classes, or if parties, clients and columns do not
-            match; the message names them.
+            If the labels are not classes, if parties, clients and columns do not match,
+            or if fewer than two parties hold columns of a row; the message names them.
         PartyError
             If a client fails, or a contribution is over the bound; the message names
             the client.
@@ -885,14 +1004,17 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         rows. It may hold no columns.
     missing_rows : {"raise", "impute"}, default="raise"
         What happens in ``fit`` to rows of which a party of two columns or more holds no
-        value at all: an error that names the party and counts them, or they are imputed
-        like other missing values. Later they are imputed, and a
-        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+        value at all, where ``clients`` does not say that nobody holds them: an error
+        that names the party and counts them, or they are imputed like other missing
+        values. Later a :class:`~skvfl.exceptions.MissingRowsWarning` counts them; a
+        passive party then contributes nothing to them, or the imputed row.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are a cluster of several clients with the same columns and
         different rows: their number, among whom the rows of ``fit`` are dealt at
-        random, or the position of each row's client. The clients are called
-        ``"telco.0"``, ``"telco.1"``, …. Rows to be served are dealt in turn.
+        random, or the position of each row's client, and -1 for rows that nobody holds.
+        Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
+        Rows to be served are dealt in turn, but for those without any cell of the party
+        (see the notes of :class:`VFedSecClassifier`).
     bottom : array-like of int or callable, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, whose
         last layer is the client's part of the secure layer (with a bias at the active
@@ -910,8 +1032,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         rounding error is at most ``n_clients ** 2 * bound / 2 ** (bits - 1)``, see
         :class:`~skvfl.privacy.FixedPoint`.
     rotate_every : int, default=5
-        Rounds (batches) after which all keys are agreed on anew, in training and in
-        prediction.
+        Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
         Whether there are keys, masks and sealed row ids. Without them the numbers are
         the same to the last bit and everything is in the clear: for measurements only.
@@ -963,7 +1084,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         What crossed in ``fit``, keys included.
     server_view_ : list of ServerRecord
         If asked for: ``round``, ``client``, ``what`` and ``array`` of every masked or
-        sealed array that the server received in ``fit``.
+        sealed array that the server received in ``fit``; rounds count batches.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -976,13 +1097,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
 
     Notes
     -----
-    *Who learns what.* The server sees the labels and weights of every batch and the
-    secure layer's output of every row, which is the sum over all clients; nobody sees
-    any single client's contribution, unless all other clients tell theirs. Every
-    client sees the gradient of the secure layer's output, from which labels can be
-    inferred, and the updates of its own local module. Passive clients learn which of
-    their own rows are in a batch and the size of the batch; the server learns neither
-    ids nor how many rows each client holds.
+    *Who learns what*, who has to contribute to a row, and which rows a party holds are
+    as in :class:`VFedSecClassifier`, with the target in place of labels.
 
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
@@ -1027,7 +1143,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         Raises
         ------
         ValueError
-            If parties, clients and columns do not match; the message names them.
+            If parties, clients and columns do not match, or if fewer than two parties
+            hold columns of a row; the message names them.
         PartyError
             If a client fails, or a contribution is over the bound; the message names
             the client.

@@ -1,6 +1,7 @@
 import copy
 import pickle
 import sys
+import warnings
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
@@ -30,6 +32,8 @@ from skvfl._random import seed_sequence
 from skvfl._vfedsec import VFedSecClassifier, VFedSecRegressor
 from skvfl.exceptions import PartyError
 from skvfl.federation import Transport
+from skvfl.federation._party import SealedParty
+from skvfl.nn import _secure
 from skvfl.nn._secure import (
     ActiveClient,
     Agreement,
@@ -61,7 +65,10 @@ def as_they_are(parties=PARTIES):
 
 
 def states(vfl):
-    models = {name: party._bottom for name, party in vfl._parties.items()}
+    models = {
+        name: (party.open() if isinstance(party, SealedParty) else party)._bottom
+        for name, party in vfl._parties.items()
+    }
     models["server"] = vfl._server._top
     return {
         (name, key): value
@@ -144,7 +151,8 @@ def test_masks_change_nothing_in_a_regression():
 class Joint:
     """The same networks and rows in one autograd graph of floating-point numbers."""
 
-    def __init__(self, vfl, X, y):
+    def __init__(self, vfl, X, y, absent=None):
+        self.absent = absent or {}
         vfl = clone(vfl).set_params(clients=None)
         vfl.classes_ = np.unique(y)
         to_split, to_parties, to_rows = seed_sequence(vfl.random_state).spawn(3)
@@ -160,7 +168,7 @@ class Joint:
             tensor(client._transformer.fit_transform(blocks[name]))
             for name, client in clients.items()
         ]
-        self.bottoms = []
+        self.names, self.bottoms = list(clients), []
         for client, inputs in zip(clients.values(), self.inputs, strict=True):
             bottom = client._build_bottom(inputs.shape[1], client._generator)
             if client.name != vfl._active:
@@ -180,7 +188,11 @@ class Joint:
         self.labels = torch.from_numpy(np.unique(y, return_inverse=True)[1])
 
     def contributions(self, rows):
-        return [b(x[rows]) for b, x in zip(self.bottoms, self.inputs, strict=True)]
+        parts = [b(x[rows]) for b, x in zip(self.bottoms, self.inputs, strict=True)]
+        for name, absent in self.absent.items():
+            held = torch.from_numpy(~absent)[rows, None]
+            parts[self.names.index(name)] *= held
+        return parts
 
     def train(self, max_epochs, batch_size):
         for _ in range(max_epochs):
@@ -313,6 +325,246 @@ def test_answers_do_not_depend_on_how_rows_are_dealt(cancer):
     assert_allclose(vfl.transform(X[:1]), vfl.transform(X)[:1], atol=1e-6)
 
 
+ABSENT = np.arange(569) % 7 < 2
+ABSENT[256:390] = True
+HALVES = np.where(ABSENT, -1, np.arange(569) // 3 % 2)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("owner", [np.minimum(HALVES, 0), HALVES], ids=["one", "two"])
+def test_rows_that_nobody_holds_are_trained_with_the_papers_indicator(
+    cancer, owner, optimizer
+):
+    """Also batches without any row of the party, in which momentum goes on."""
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": owner},
+        bits=64,
+        optimizer=optimizer,
+        lr=0.01,
+        batch_size=4,
+        max_epochs=1,
+        random_state=0,
+    ).fit(X, y)
+    expected = ["telco"] if owner.max() == 0 else ["telco.0", "telco.1"]
+    assert vfl.clusters_["telco"] == expected
+    joint = Joint(vfl, X, y, {"telco": ABSENT})
+    joint.train(1, vfl.batch_size)
+    for cluster, bottom in zip(vfl.clusters_.values(), joint.bottoms, strict=True):
+        for name, value in bottom.state_dict().items():
+            trained = vfl._parties[cluster[0]]._bottom.state_dict()[name]
+            assert_allclose(trained, value, atol=2e-5)
+    imputed = Joint(vfl, X, y)
+    imputed.train(1, vfl.batch_size)
+    trained = vfl._parties[expected[0]]._bottom.state_dict()["0.weight"]
+    held = imputed.bottoms[imputed.names.index("telco")].state_dict()["0.weight"]
+    assert not np.allclose(trained, held, atol=1e-3)
+
+
+@pytest.mark.parametrize("owner", [np.minimum(HALVES, 0), HALVES], ids=["one", "two"])
+def test_rows_that_nobody_holds_contribute_zero(cancer, owner):
+    X, y = cancer
+    settings = {
+        "parties": PARTIES if owner.max() == 0 else as_they_are(),
+        "clients": {"telco": owner},
+        "max_epochs": 2,
+        **SMALL,
+    }
+    plain = VFedSecClassifier(masked=False, record_server_view=True, **settings).fit(
+        X, y
+    )
+    ids, sums = {}, {}
+    for record in plain.server_view_:
+        kept = {"row ids": ids, "secure layer": sums}.get(record.what, {})
+        kept[record.round, record.client] = record.array
+    batches = {r: held for (r, client), held in ids.items() if client == "shop"}
+    telco = plain.clusters_["telco"]
+    for round_id, rows in batches.items():
+        total = sum(sums[round_id, client] for client in telco)
+        assert_array_equal((total == 0).all(axis=1), ABSENT[rows])
+        held = np.max([ids[round_id, client] for client in telco], axis=0)
+        assert_array_equal(held == -1, ABSENT[rows])
+    other = X.copy()
+    other[np.ix_(ABSENT, range(10, 20))] = np.nan
+    masked = VFedSecClassifier(**settings).fit(other, y)
+    assert same_states(masked, plain)
+
+
+@pytest.mark.parametrize("clients", [None, {"telco": 2}, {"telco": HALVES}])
+def test_rows_without_any_cell_of_a_party_contribute_zero_to_predictions(
+    cancer, clients
+):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients=clients, bits=64, max_epochs=1, **SMALL
+    ).fit(X, y)
+    table = X[:20].copy()
+    table[3:7, 10:20] = table[9, 20:] = np.nan
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = vfl.transform(table)
+    said = sorted(str(each.message) for each in warned)
+    assert said[0].startswith("party 'shop': it holds no value of 1 of 20 rows")
+    assert said[1].startswith("party 'telco': it holds no value of 4 of 20 rows")
+    assert len(said) == 2
+    parts = {}
+    with torch.inference_mode():
+        for name, cluster in vfl.clusters_.items():
+            block = np.nan_to_num(table[:, list(PARTIES[name])])
+            parts[name] = vfl._parties[cluster[0]]._bottom(tensor(block))
+        parts["telco"][3:7] = parts["shop"][9] = 0
+    assert_allclose(found, sum(parts.values()), atol=1e-6)
+    with pytest.warns(UserWarning, match="'telco': it holds no value of 4 of 4 rows"):
+        assert_allclose(vfl.transform(table[3:7]), found[3:7], atol=1e-6)
+
+
+def test_a_gap_is_no_missing_row(cancer, recwarn):
+    """Some cells of many, and the cell of a party with one column."""
+    X, y = cancer
+    X = X[:, :21].copy()
+    X[::2, 10:15] = X[1::2, 20] = np.nan
+    parties = {"bank": range(10), "telco": range(10, 20), "shop": [20]}
+    vfl = VFedSecClassifier(parties=parties, max_epochs=1, **SMALL).fit(X, y)
+    vfl.predict(X)
+    vfl.predict(X[1:2])
+    assert not recwarn
+
+
+def test_single_column_that_nobody_holds_of_some_rows(cancer):
+    X, y = cancer[0][:, :21], cancer[1]
+    parties = {"bank": range(10), "telco": range(10, 20), "shop": [20]}
+    vfl = VFedSecClassifier(
+        parties=parties,
+        clients={"shop": np.minimum(HALVES, 0)},
+        max_epochs=1,
+        bits=64,
+        **SMALL,
+    ).fit(X, y)
+    gap = X[:4].copy()
+    gap[1, 20] = np.nan
+    with pytest.warns(UserWarning, match="'shop': it holds no value of 1 of 4 rows"):
+        found = vfl.transform(gap)
+    with torch.inference_mode():
+        inputs = vfl._parties["shop"]._transformer.transform(X[1:2, 20:21])
+        shop = vfl._parties["shop"]._bottom(tensor(inputs)).numpy()
+    assert np.abs(shop).max() > 1e-3
+    assert_allclose(found[1], vfl.transform(X[:4])[1] - shop[0], atol=1e-6)
+
+
+def test_rows_that_nobody_holds_in_frames(cancer):
+    pl = pytest.importorskip("polars")
+    X, y = cancer
+    names = [f"c{i}" for i in range(30)]
+    table = pl.DataFrame(X, schema=names)
+    parties = {"bank": names[:10], "telco": names[10:20], "shop": names[20:]}
+    vfl = VFedSecClassifier(parties=parties, max_epochs=1, **SMALL).fit(table, y)
+    holes = table[:5].with_columns(
+        pl.when(pl.int_range(5) < 3).then(None).otherwise(pl.col(name)).alias(name)
+        for name in parties["telco"]
+    )
+    with pytest.warns(UserWarning, match="'telco': it holds no value of 3 of 5 rows"):
+        found = vfl.transform(holes)
+    array = X[:5].copy()
+    array[:3, 10:20] = np.nan
+    vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
+    with pytest.warns(UserWarning, match="'telco': it holds no value of 3 of 5 rows"):
+        assert_array_equal(vfl.transform(array), found)
+
+
+# --- a sum needs two contributors ---------------------------------------------------
+
+
+def shown_to_the_server(parties, clients, X, y):
+    """Largest difference between the sum and the only contribution, in the clear."""
+    vfl = VFedSecClassifier(
+        parties=parties,
+        clients=clients,
+        max_epochs=1,
+        masked=False,
+        record_server_view=True,
+        **SMALL,
+    ).fit(X, y)
+    numbers = FixedPoint(len(vfl._parties), bound=vfl.bound)
+    first = [r for r in vfl.server_view_ if r.what == "secure layer" and r.round == 0]
+    total = numbers.decode(sum(r.array for r in first))
+    alone = [numbers.decode(r.array) for r in first if r.client != "owner"]
+    return np.abs(total - sum(alone)).max()
+
+
+@pytest.mark.parametrize("clients", [None, {"bank": 2}])
+def test_one_organisation_with_columns_is_refused(cancer, clients):
+    X, y = cancer
+    parties = VerticalPartitioner(
+        "passthrough", parties={"owner": [], "bank": range(30)}
+    )
+    assert shown_to_the_server(parties, clients, X, y) == 0
+    wire = Watched()
+    vfl = VFedSecClassifier(parties=parties, clients=clients, transport=wire, **SMALL)
+    said = r"569 of 569 rows have columns of fewer than two .* \(569 of 'bank' alone\)"
+    with pytest.raises(ValueError, match=said + r".*masked=False"):
+        vfl.fit(X, y)
+    with pytest.raises(ValueError, match=said):
+        VFedSecRegressor(parties=parties, clients=clients, **SMALL).fit(X, y)
+    assert not wire.seen
+
+
+@pytest.mark.parametrize(
+    ("parties", "clients", "said"),
+    [
+        (
+            {"bank": range(15), "telco": range(15, 30)},
+            {"telco": HALVES},
+            r"of 569 rows .*of 'bank' alone\)",
+        ),
+        (
+            {"owner": [], "telco": range(15), "shop": range(15, 30)},
+            {"telco": HALVES},
+            r"of 569 rows .*of 'shop' alone\)",
+        ),
+        (
+            {"owner": [], "telco": range(15), "shop": range(15, 30)},
+            {"telco": HALVES, "shop": np.minimum(HALVES, 0)},
+            r"of 569 rows .*\(\d+ of nobody\)",
+        ),
+        (
+            PARTIES,
+            {"telco": np.where(np.arange(569) == 5, -1, 0), "shop": HALVES},
+            r"1 of 569 rows .*\(1 of 'bank' alone\)",
+        ),
+    ],
+)
+def test_rows_of_one_organisation_are_refused(cancer, parties, clients, said):
+    X, y = cancer
+    if said.startswith("1 of"):
+        shop = HALVES.copy()
+        shop[:20] = 0
+        shop[5] = -1
+        clients = {**clients, "shop": shop}
+    settings = {"parties": as_they_are(parties), "clients": clients, **SMALL}
+    wire = Watched()
+    with pytest.raises(ValueError, match=said):
+        VFedSecClassifier(transport=wire, **settings).fit(X, y)
+    assert not wire.seen
+    VFedSecClassifier(masked=False, max_epochs=1, **settings).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingRowsWarning")
+def test_rows_of_one_organisation_are_refused_in_predictions(cancer):
+    X, y = cancer
+    settings = {"parties": as_they_are(), "max_epochs": 1, **SMALL}
+    holes = X[:10].copy()
+    holes[:4, 10:] = holes[7, :20] = np.nan
+    wire = Watched()
+    vfl = VFedSecClassifier(**settings).fit(X, y).set_params(transport=wire)
+    said = r"5 of 10 rows .*\(4 of 'bank' alone, 1 of 'shop' alone\)"
+    for serve in (vfl.predict, vfl.predict_proba, vfl.transform):
+        with pytest.raises(ValueError, match=said):
+            serve(holes)
+    assert not wire.seen
+    VFedSecClassifier(masked=False, **settings).fit(X, y).predict(holes[:4])
+
+
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
@@ -326,6 +578,9 @@ def test_answers_do_not_depend_on_how_rows_are_dealt(cancer):
         ({"telco": 570}, "'telco' cannot have 570 clients with n_samples=569"),
         ({"telco": [0, 1]}, "'telco' needs a number of clients, or .* 569 integers"),
         ({"telco": np.full(569, 1)}, "the clients of 'telco' must be 0, 1"),
+        ({"telco": np.full(569, -1)}, "0, 1, .* with -1 for rows that nobody holds"),
+        ({"telco": np.arange(569) % 3 - 2}, r"'telco' must be 0, 1, .*\[-2, -1, 0\]"),
+        ({"telco": np.array([-1, 1] * 284 + [1])}, "'telco' must be 0, 1"),
         ({"telco": np.arange(569) / 2}, "got float64"),
     ],
 )
@@ -400,11 +655,201 @@ def test_every_masked_array_is_uniform(cancer, bits):
     for client in clients[1:]:
         sealed = view_of(masked, "row ids", client)
         assert uniformity(sealed) > LEVEL
+    assert uniformity(view_of(masked, "key of a mask", "telco.1")) > LEVEL
     counts = Counter((r.what, r.client) for r in masked.server_view_)
     rounds = 3 * 5
     assert counts == dict.fromkeys(seen, rounds) | {
         ("row ids", c): rounds for c in clients[1:]
+    } | {("key of a mask", "telco.1"): rounds}
+    sums = {
+        vfl: view_of(vfl, "gradient", "telco.0") + view_of(vfl, "gradient", "telco.1")
+        for vfl in (masked, plain)
     }
+    assert uniformity(sums[masked]) > LEVEL
+    assert uniformity(sums[plain]) < LEVEL
+
+
+class Reader:
+    """A server that searches all that it has received and computed for raw cells.
+
+    From the gradients of the secure layer, which it computes itself, a linear local
+    module's gradient gives the rows of a batch that is not larger than the layer. Tried
+    are all arrays of 64-bit numbers, their sums, what every string of 32 bytes would
+    make of those if it were the key of a mask, and all floats.
+    """
+
+    def __init__(self, wire, n_columns, width):
+        self.guesses = []
+        learnt = {}
+        for asked, requests, answers in wire.seen:
+            received = {name: reply for name, (_, reply) in answers.items()}
+            if asked == "backward":
+                learnt = {"gradient": next(iter(requests.values()))[1]["gradient"]}
+                learnt["messages"] = [r for r in received.values() if r is not None]
+            elif asked == "update":
+                sent = next(iter(requests.values()))[1]
+                found = self._candidates(learnt["messages"], sent)
+                self.guesses.append(
+                    [self._rows(learnt["gradient"], w, width, n_columns) for w in found]
+                )
+
+    def _candidates(self, messages, sent):
+        arrays = [m["masked"] for m in messages]
+        arrays.append(sum(arrays[1:], arrays[0]))
+        for array in [*arrays, sent["gradient"]]:
+            if array.dtype.kind == "f":
+                yield array.astype(float)
+                continue
+            numbers = FixedPoint(2, bound=64e3, bits=64)
+            yield numbers.decode(array)
+            for key in self._keys(messages):
+                cipher = Cipher(algorithms.AES256(key), modes.CTR(self._nonce(sent)))
+                mask = cipher.encryptor().update(bytes(array.nbytes))
+                yield numbers.decode(array - np.frombuffer(mask, array.dtype))
+
+    @staticmethod
+    def _nonce(sent):
+        return sent["round_id"].to_bytes(4, "big") + bytes(12)
+
+    @staticmethod
+    def _keys(messages):
+        for message in messages:
+            for sealed in message.get("keys", ()):
+                raw = sealed.tobytes()
+                yield from (raw[i : i + 32] for i in range(len(raw) - 31))
+
+    @staticmethod
+    def _rows(gradient, weights, width, n_columns):
+        weights = weights.reshape(width, n_columns)
+        return np.linalg.lstsq(gradient.T.astype(float), weights, rcond=1e-7)[0]
+
+    def found(self, X, batches):
+        """Squared correlation with the raw cells of the best kind of guess."""
+        scores = [
+            [squared_correlation(rows, X[batch]) for rows in guesses]
+            for guesses, batch in zip(self.guesses, batches, strict=True)
+        ]
+        return np.median(scores, axis=0).max()
+
+
+def squared_correlation(guess, true):
+    if not guess.any():
+        return 0.0
+    return np.corrcoef(guess.ravel(), true.ravel())[0, 1] ** 2
+
+
+def batches_of(vfl):
+    """Row ids of every batch, of a run in the clear, which others repeat."""
+    ids = {
+        r.round: r.array
+        for r in vfl.server_view_
+        if r.client == "shop" and (r.what == "row ids")
+    }
+    return list(ids.values())
+
+
+@pytest.mark.parametrize("n_clients", [2, 3])
+def test_server_cannot_read_rows_from_the_gradients_of_a_cluster(
+    cancer, monkeypatch, n_clients
+):
+    X, y = (each[:160] for each in cancer)
+    settings = {
+        "parties": as_they_are(),
+        "clients": {"telco": n_clients},
+        "bottom": (),
+        "cut_width": 32,
+        "batch_size": 16,
+        "max_epochs": 1,
+        "random_state": 0,
+    }
+
+    def read(masked):
+        wire = Watched()
+        vfl = VFedSecClassifier(
+            masked=masked, transport=wire, record_server_view=True, **settings
+        ).fit(X, y)
+        return vfl, Reader(wire, 10, 32)
+
+    plain, in_the_clear = read(masked=False)
+    batches, telco = batches_of(plain), X[:, 10:20]
+    assert in_the_clear.found(telco, batches) > 0.999
+    masked, behind_masks = read(masked=True)
+    assert same_states(masked, plain)
+    assert behind_masks.found(telco, batches) < 0.1
+
+    def in_an_envelope(ring, receiver, key, *, round_id):
+        return np.frombuffer(bytes(7) + key + bytes(9), np.uint8)
+
+    def out_of_it(ring, sender, sealed, *, round_id):
+        return sealed.tobytes()[7:39]
+
+    monkeypatch.setattr(_secure, "seal_key", in_an_envelope)
+    monkeypatch.setattr(_secure, "open_key", out_of_it)
+    _, keys_not_sealed = read(masked=True)
+    assert keys_not_sealed.found(telco, batches) > 0.999
+
+
+def test_clients_of_a_cluster_can_read_each_others_rows(cancer, monkeypatch):
+    """What the user guide says of them: they know the key of the mask."""
+    X, y = (each[:160] for each in cancer)
+    read = []
+    unmask = _secure._ClusterMasker.unmask
+
+    def spy(self, total, sealed, *, round_id):
+        summed = unmask(self, total, sealed, round_id=round_id)
+        if self._ring.name == "telco.1":
+            read.append(summed.reshape(32, 10))
+        return summed
+
+    monkeypatch.setattr(_secure._ClusterMasker, "unmask", spy)
+    wire = Watched()
+    settings = {"bottom": (), "batch_size": 16, "max_epochs": 1, "random_state": 0}
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 2},
+        transport=wire,
+        **settings,
+    ).fit(X, y)
+    vfl.set_params(masked=False, transport="local", record_server_view=True)
+    batches = batches_of(vfl.fit(X, y))
+    gradients = [
+        requests["telco.1"][1]["gradient"]
+        for asked, requests, _ in wire.seen
+        if asked == "backward"
+    ]
+    for gradient, summed, batch in zip(gradients, read, batches, strict=True):
+        rows = np.linalg.lstsq(gradient.T.astype(float), summed, rcond=1e-7)[0]
+        assert squared_correlation(rows, X[batch, 10:20]) > 0.999
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_hidden_layers_do_not_show_rows_to_the_server_either(cancer, masked):
+    """A unit that only one row of a batch activates shows that row to who can read."""
+    X, y = (each[:200] for each in cancer)
+    vfl = VFedSecClassifier(
+        parties=as_they_are(),
+        clients={"telco": 2},
+        batch_size=8,
+        max_epochs=1,
+        masked=masked,
+        record_server_view=True,
+        random_state=0,
+    ).fit(X, y)
+    numbers = FixedPoint(2, bound=64e3, bits=64)
+    telco, shown = X[:, 10:20], set()
+    by_round = {}
+    for record in vfl.server_view_:
+        if record.what == "gradient":
+            by_round.setdefault(record.round, []).append(record.array)
+    for one, other in by_round.values():
+        for array in (one, other, one + other):
+            gradient = numbers.decode(array)
+            weights, bias = gradient[:640].reshape(64, 10), gradient[640:704]
+            for row in weights[np.abs(bias) > 1e-6] / bias[np.abs(bias) > 1e-6, None]:
+                distance = np.abs(telco - row).max(axis=1)
+                if distance.min() < 1e-3:
+                    shown.add(int(distance.argmin()))
+    assert (len(shown) == 0) if masked else (len(shown) > 40)
 
 
 def test_two_tables_give_the_same_view(cancer):
@@ -612,6 +1057,13 @@ def replace(name, value):
     return change
 
 
+def swap(other):
+    def change(parcels, party):
+        parcels[party], parcels[other] = parcels[other], parcels[party]
+
+    return change
+
+
 def drop(parcels, party):
     del parcels[party]
 
@@ -676,6 +1128,35 @@ def drop_tag(parcels, party):
             r"'telco\.0'.*'server': the gradient of the cluster .* fails auth",
         ),
         (
+            meddle_once("reply", "backward", "telco.0", flip_in("masked")),
+            r"'telco\.0': its message for .* fails authentication",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", drop),
+            r"'telco\.0': it did not send 48 bytes to each of \['telco\.1'\]",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.1", drop),
+            r"'telco\.1': its masked message did not arrive",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", swap("telco.1")),
+            r"'telco\.0': it did not send 48 bytes to each of \['telco\.1'\]",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", replace("keys", np.zeros(48))),
+            r"'telco\.0': it did not send 48 bytes to each of \['telco\.1'\]",
+        ),
+        (
+            meddle_once("reply", "backward", "telco.0", flip_in("keys")),
+            r"'telco\.1'.*'telco\.0': the key of a mask that 'telco\.1' received .* not"
+            " open",
+        ),
+        (
+            meddle_once("request", "update", "telco.1", replace("key", None)),
+            r"'telco\.1'.*'telco\.0': the key of a mask .* does not open",
+        ),
+        (
             meddle_once("reply", "offer_keys", "shop", flip_in(), skip=0),
             "'bank'.*'shop'|'shop'.*'bank'",
         ),
@@ -704,6 +1185,26 @@ def test_meddling_is_named(cancer, meddle, message):
     with pytest.raises(PartyError, match=message):
         vfl.fit(*cancer)
     assert not vfl.__sklearn_is_fitted__()
+
+
+def test_replayed_key_of_a_mask_is_named(cancer):
+    kept = []
+
+    def replay(way, parcels):
+        if (
+            way == "reply"
+            and "telco.0" in parcels
+            and parcels["telco.0"][0] == ("backward")
+        ):
+            message = parcels["telco.0"][1]
+            kept.append(message["keys"].copy())
+            message["keys"] = kept[0]
+
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients={"telco": 2}, transport=Watched(replay), **SMALL
+    )
+    with pytest.raises(PartyError, match=r"'telco\.0'.* round 1 does not open"):
+        vfl.fit(*cancer)
 
 
 def test_replayed_round_is_named(cancer):
@@ -919,7 +1420,7 @@ def test_the_papers_linear_local_modules(cancer):
 
 def test_active_party_may_hold_no_column(cancer):
     X, y = cancer
-    parties = {"bank": [], "lab": range(30)}
+    parties = {"bank": [], "lab": range(15), "clinic": range(15, 30)}
     vfl = VFedSecClassifier(parties=parties, max_epochs=20, random_state=0).fit(X, y)
     assert vfl.score(X, y) > 0.95
     assert (states(vfl)["bank", "bias"] != 0).all()

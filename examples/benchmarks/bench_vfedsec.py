@@ -113,15 +113,18 @@ def figures(value):
 def stopwatch():
     """CPU seconds of every party's operations, column preparation aside.
 
-    In ``spent.secrets``, those of them that go into masks and sealed ids.
+    In ``spent.secrets``, those of them that go into masks, sealed ids and sealed keys.
     """
     spent = Counter()
     spent.secrets = Counter()
     at_work = []
     places = {
         (Masker, "_add_masks"): Masker._add_masks,
+        (Masker, "unmask"): Masker.unmask,
         (_secure, "seal_ids"): _secure.seal_ids,
         (_secure, "open_ids"): _secure.open_ids,
+        (_secure, "seal_key"): _secure.seal_key,
+        (_secure, "open_key"): _secure.open_key,
     }
     perform = Party.perform
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hmac
+import os
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from skvfl.privacy import (
 )
 from skvfl.privacy._keys import PROTOCOL, context, fingerprint
 from skvfl.privacy._masks import SERVER, _is_tag, _nonce, _tag
+from skvfl.privacy._sealed_keys import SEALED_KEY, open_key, seal_key
 
 GRADIENT = "gradient of the secure layer"
 UPDATE = "gradient of the cluster"
@@ -89,16 +91,20 @@ class Agreement(NamedTuple):
 
     def masker(self, ring, cluster=None):
         """A client's side of the sum over all clients, or over those of a cluster."""
+        numbers = self._numbers(cluster)
         if not self.masked:
-            return _Encoder(self._numbers(cluster))
-        clients, purpose = self._sum(cluster)
-        return Masker(ring, clients, self._numbers(cluster), purpose=purpose)
+            return _Encoder(numbers)
+        if cluster is None:
+            return Masker(ring, self.clients, numbers, purpose=MASK_FORWARD)
+        return _ClusterMasker(ring, cluster, numbers)
 
     def aggregator(self, ring, cluster=None):
         """The server's side of the same sum."""
         if not self.masked:
             return _Decoder(self._numbers(cluster))
-        clients, purpose = self._sum(cluster)
+        clients, purpose = self.clients, MASK_FORWARD
+        if cluster is not None:
+            clients, purpose = cluster, MASK_GRADIENT
         return Aggregator(ring, clients, self._numbers(cluster), purpose=purpose)
 
     def sign(self, ring, receiver, what, array, round_id):
@@ -130,25 +136,68 @@ class Agreement(NamedTuple):
             )
         ring.claim(f"{what} from {sender!r}", round_id)
 
-    def _sum(self, cluster):
-        if cluster is None:
-            return self.clients, MASK_FORWARD
-        return cluster, MASK_GRADIENT
-
     def _numbers(self, cluster):
         if cluster is None:
             return FixedPoint(len(self.clients), bound=self.bound, bits=self.bits)
         return FixedPoint(len(cluster), bound=_GRADIENT_RANGE * self.bound, bits=64)
 
 
+class _ClusterMasker:
+    """A client's side of the sum over its cluster, which the server cannot read.
+
+    The server knows the gradient of the secure layer, and from a cluster's gradient it
+    could compute rows: with linear local modules by solving linear equations. That is
+    why the first client of the cluster draws a key for every round, adds one more mask
+    under it, and seals the key for each of the others. The mask of one client is enough
+    to hide the sum, and it goes off exactly, as all numbers are taken modulo 2^64. A
+    key for each round, not for each key epoch, takes no message of its own: it goes
+    where the gradient goes.
+
+    Parameters
+    ----------
+    ring : KeyRing
+        The client's keys.
+    cluster : list of str
+        Names of the cluster's clients.
+    fixed_point : FixedPoint
+        The same for all.
+    """
+
+    def __init__(self, ring, cluster, fixed_point):
+        self._ring = ring
+        self._first, *self._others = cluster
+        self._masker = Masker(ring, cluster, fixed_point, purpose=MASK_GRADIENT)
+        self._key = None
+
+    def mask(self, values, *, round_id, what):
+        """Message for the server; the first client's has the sealed keys as well."""
+        ring = self._ring
+        if ring.name != self._first:
+            return self._masker.mask(values, round_id=round_id, what=what)
+        self._key = key = os.urandom(32)
+        message = self._masker.mask(values, round_id=round_id, what=what, key=key)
+        sealed = [seal_key(ring, peer, key, round_id=round_id) for peer in self._others]
+        return {**message, "keys": np.stack(sealed)}
+
+    def unmask(self, total, sealed, *, round_id):
+        """Gradient of the whole cluster."""
+        key = self._key
+        if self._ring.name != self._first:
+            key = open_key(self._ring, self._first, sealed, round_id=round_id)
+        return self._masker.unmask(total, key, round_id=round_id)
+
+
 class _Encoder:
-    """Fixed-point numbers in the clear, with the interface of ``Masker``."""
+    """Fixed-point numbers in the clear, with the interface of the maskers."""
 
     def __init__(self, fixed_point):
         self._fixed_point = fixed_point
 
     def mask(self, values, *, round_id, what):
         return {"masked": self._fixed_point.encode(values, what)}
+
+    def unmask(self, total, sealed, *, round_id):
+        return total
 
 
 class _Decoder:
@@ -172,6 +221,9 @@ class _Decoder:
         for other in others:
             first = first + other
         return self._fixed_point.decode(first)
+
+    def add_up(self, messages, *, round_id):
+        return self.total(messages, round_id=round_id).astype(np.float32)
 
 
 class SecureClient(Party):
@@ -401,6 +453,12 @@ class SecureClient(Party):
             if len(positions) < len(gradient):
                 gradient = gradient[positions]
             cut.backward(gradient)
+        else:
+            # As in a joint network, in which the rows of others leave a gradient of
+            # zero: an optimiser with momentum moves on, whoever holds the batch.
+            for parameter in self._bottom.parameters():
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
         if len(self._cluster) == 1:
             optimizer.step()
             return None
@@ -417,9 +475,23 @@ class SecureClient(Party):
         )
 
     @operation
-    def update(self, round_id, gradient, tag=None):
-        """Update the local module by the gradient of the whole cluster's rows."""
+    def update(self, round_id, gradient, tag=None, key=None):
+        """Update the local module by the gradient of the whole cluster's rows.
+
+        Parameters
+        ----------
+        round_id : int
+            Number of the round.
+        gradient : ndarray of shape (n_weights,)
+            Of the loss with respect to the local module, as a sum that is masked still.
+        tag : ndarray
+            The server's, for this client.
+        key : ndarray
+            Key of the mask, which the cluster's first client has sealed for this one.
+        """
         self._agreement.verify(self._ring, SERVER, UPDATE, gradient, tag, round_id)
+        gradient = self._held["gradients"].unmask(gradient, key, round_id=round_id)
+        gradient = gradient.astype(np.float32)
         parameters = list(self._bottom.parameters())
         sizes = [p.numel() for p in parameters]
         parts = torch.from_numpy(gradient).split(sizes)
@@ -607,9 +679,34 @@ class SecureServer:
         return total.astype(np.float32)
 
     def add_up_gradients(self, cluster, messages, round_id):
-        """Gradient of a cluster's local module over all of its rows in the batch."""
-        total = self._gradients[cluster].total(messages, round_id=round_id)
-        return total.astype(np.float32)
+        """Gradient of a cluster's local module over all of its rows in the batch.
+
+        It is masked still, as only the cluster's clients can read it.
+        """
+        return self._gradients[cluster].add_up(messages, round_id=round_id)
+
+    def take_keys(self, cluster, messages):
+        """Keys that the first client of a cluster has sealed for each of the others.
+
+        They are taken out of its message.
+        """
+        first, *others = self.agreement.shared[cluster]
+        if not self.agreement.masked:
+            return {}
+        message = messages.get(first)
+        sealed = message.get("keys") if isinstance(message, dict) else None
+        if (
+            not isinstance(sealed, np.ndarray)
+            or sealed.dtype != np.uint8
+            or sealed.shape != (len(others), SEALED_KEY)
+        ):
+            raise SecureAggregationError(
+                first,
+                f"it did not send {SEALED_KEY} bytes to each of {others} for the key "
+                "of their mask",
+            )
+        messages[first] = {k: v for k, v in message.items() if k != "keys"}
+        return dict(zip(others, sealed, strict=True))
 
     def receive(self, chosen, what, n_rows, round_id):
         """Labels or weights of a batch from the active party; None if it sent none."""

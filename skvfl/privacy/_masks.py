@@ -8,6 +8,10 @@ sum of all clients' messages is the sum of their values (equations 3 and 4 and l
 
 The masks hide values and do not detect changes, so that every message also carries an
 authentication tag under a key that the client shares with the server alone.
+
+Where the server must not read the sum either, one client adds one more mask under a key
+that only the sum's readers have. All messages are then uniformly random together: the
+masks of the pairs leave the server nothing but the sum, and the last mask hides that.
 """
 
 from __future__ import annotations
@@ -15,17 +19,37 @@ from __future__ import annotations
 import hmac
 import struct
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import (
+    Cipher,
+    CipherContext,
+    algorithms,
+    modes,
+)
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from skvfl.privacy._errors import SecureAggregationError
 from skvfl.privacy._fixed_point import FixedPoint
 from skvfl.privacy._keys import PROTOCOL, KeyRing, context
 
-MASK_FORWARD = "mask forward"
-MASK_GRADIENT = "mask gradient"
+
+class MaskPurpose(StrEnum):
+    """What a secure sum is for: sums of different purposes have keys of their own.
+
+    ``MASK_FORWARD`` is the sum over all clients' contributions to the secure layer,
+    which the server reads, and ``MASK_GRADIENT`` the sum over the gradients of a
+    cluster, which only the cluster's clients read. Any other text is a purpose, too.
+    """
+
+    FORWARD = "mask forward"
+    GRADIENT = "mask gradient"
+
+
+MASK_FORWARD = MaskPurpose.FORWARD
+MASK_GRADIENT = MaskPurpose.GRADIENT
 SERVER = "server"
 
 _CHUNK = 1 << 16
@@ -94,7 +118,13 @@ class Masker:
         self._terms = _terms(clients, fixed_point, purpose)
 
     def mask(
-        self, values: Any, *, round_id: int, tensor_id: int = 0, what: str | None = None
+        self,
+        values: Any,
+        *,
+        round_id: int,
+        tensor_id: int = 0,
+        what: str | None = None,
+        key: bytes | None = None,
     ) -> dict[str, Any]:
         """Encode, mask and authenticate one array.
 
@@ -106,6 +136,9 @@ class Masker:
             Newer than the last ones of this purpose and key epoch.
         what : str, default=None
             What an error message calls the values; "values of" the client by default.
+        key : bytes of length 32, default=None
+            For one more mask, which does not cancel: only who has the key can read the
+            sum, with :meth:`unmask`. Drawn anew for every array, by one of the clients.
 
         Returns
         -------
@@ -124,7 +157,7 @@ class Masker:
         nonce = _nonce(round_id, tensor_id)
         total = self._fixed_point.encode(values, what or f"values of {ring.name!r}")
         ring.claim(self._purpose, round_id, tensor_id)
-        self._add_masks(total.reshape(-1), nonce)
+        self._add_masks(total.reshape(-1), nonce, key)
         aead = ring.aead(self._server, self._terms, sender=ring.name)
         return {
             "epoch": ring.epoch,
@@ -134,22 +167,38 @@ class Masker:
             "tag": _tag(aead, nonce, total),
         }
 
-    def _add_masks(self, total: np.ndarray, nonce: bytes) -> None:
+    def unmask(
+        self, total: np.ndarray, key: bytes, *, round_id: int, tensor_id: int = 0
+    ) -> np.ndarray:
+        """Sum of all clients' values, from a sum on which one mask was left.
+
+        Parameters
+        ----------
+        total : ndarray
+            What :meth:`Aggregator.add_up` returned.
+        key : bytes of length 32
+            With which one of the clients masked its values.
+        round_id, tensor_id : int
+            Of those values.
+
+        Returns
+        -------
+        total : ndarray of float64
+        """
+        left = np.array(total, order="C")
+        stream = _key_stream(key, _nonce(round_id, tensor_id))
+        _combine(left.reshape(-1), [], [stream])
+        return self._fixed_point.decode(left)
+
+    def _add_masks(
+        self, total: np.ndarray, nonce: bytes, key: bytes | None = None
+    ) -> None:
         open_stream, purpose = self._ring.stream, self._purpose
         added = [open_stream(peer, purpose, nonce) for peer in self._after]
         subtracted = [open_stream(peer, purpose, nonce) for peer in self._before]
-        per_chunk = _CHUNK // total.itemsize
-        buffer = np.empty(min(per_chunk, total.size), total.dtype)
-        for start in range(0, total.size, per_chunk):
-            part = total[start : start + per_chunk]
-            mask = buffer[: part.size]
-            zeros, raw = _ZEROS[: part.nbytes], mask.view(np.uint8).data
-            for stream in added:
-                stream.update_into(zeros, raw)
-                part += mask
-            for stream in subtracted:
-                stream.update_into(zeros, raw)
-                part -= mask
+        if key is not None:
+            added.append(_key_stream(key, nonce))
+        _combine(total, added, subtracted)
 
 
 class Aggregator:
@@ -241,6 +290,30 @@ class Aggregator:
         SecureAggregationError
             If a message is missing, wrong, or of another time; names the client.
         """
+        total = self.add_up(messages, round_id=round_id, tensor_id=tensor_id)
+        return self._fixed_point.decode(total)
+
+    def add_up(
+        self, messages: Mapping[str, Any], *, round_id: int, tensor_id: int = 0
+    ) -> np.ndarray:
+        """Check all messages, and add them up to a sum that may be masked still.
+
+        Parameters
+        ----------
+        messages, round_id, tensor_id
+            As for :meth:`total`.
+
+        Returns
+        -------
+        total : ndarray
+            Sum of the clients' fixed-point numbers, and of the mask that one of them
+            has left on it for those who have its key; see :meth:`Masker.unmask`.
+
+        Raises
+        ------
+        SecureAggregationError
+            As in :meth:`total`.
+        """
         nonce = _nonce(round_id, tensor_id)
         self._check_clients_present(messages)
         opened = {
@@ -259,7 +332,7 @@ class Aggregator:
         total = opened[first].copy()
         for client in self._clients[1:]:
             total += opened[client]
-        return self._fixed_point.decode(total)
+        return total
 
     def _check_clients_present(self, messages: Mapping[str, Any]) -> None:
         missing = [client for client in self._clients if client not in messages]
@@ -311,6 +384,31 @@ class Aggregator:
                 "of clients or other fixed-point numbers",
             )
         return masked
+
+
+def _key_stream(key: bytes, nonce: bytes) -> CipherContext:
+    """AES-256-CTR key stream under a key that no pair has agreed on."""
+    return Cipher(algorithms.AES256(key), modes.CTR(nonce + bytes(8))).encryptor()
+
+
+def _combine(
+    total: np.ndarray,
+    added: Sequence[CipherContext],
+    subtracted: Sequence[CipherContext],
+) -> None:
+    """Add and subtract key streams in place, modulo 2^32 or 2^64."""
+    per_chunk = _CHUNK // total.itemsize
+    buffer = np.empty(min(per_chunk, total.size), total.dtype)
+    for start in range(0, total.size, per_chunk):
+        part = total[start : start + per_chunk]
+        mask = buffer[: part.size]
+        zeros, raw = _ZEROS[: part.nbytes], mask.view(np.uint8).data
+        for stream in added:
+            stream.update_into(zeros, raw)
+            part += mask
+        for stream in subtracted:
+            stream.update_into(zeros, raw)
+            part -= mask
 
 
 def _check_clients(clients: Sequence[str], fixed_point: FixedPoint) -> None:

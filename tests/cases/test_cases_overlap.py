@@ -52,6 +52,7 @@ def test_p28_party_with_very_few_rows(held):
 
 
 @each_classifier
+@pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingRowsWarning")
 def test_p28b_rows_not_held_elsewhere_are_refused_or_survived(make):
     """P28b: the same report, for every classifier: words, or finite probabilities."""
     X, y = data(n=60)

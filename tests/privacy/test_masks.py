@@ -19,6 +19,7 @@ from numpy.testing import assert_array_equal
 
 from skvfl.federation import _wire
 from skvfl.privacy import (
+    MASK_FORWARD,
     MASK_GRADIENT,
     Aggregator,
     FixedPoint,
@@ -280,6 +281,65 @@ def test_all_but_one_colluders_learn_the_last_value_as_from_any_sum(bits):
     others = sum(numbers.decode(numbers.encode(values[name])) for name in clients[1:])
     last = numbers.decode(numbers.encode(values["a"]))
     np.testing.assert_allclose(total - others, last, rtol=0, atol=1e-13)
+
+
+@BITS
+@pytest.mark.parametrize("keeper", CLIENTS)
+def test_sum_that_only_who_has_the_key_can_read(bits, keeper):
+    """With values up to the bound, so that the masked sum wraps."""
+    masked_sum = Sum(bits=bits, rings=SHARED.rings)
+    values = {name: np.sign(each) * 100.0 for name, each in table(0).items()}
+    moment, key = {"round_id": next(ROUND)}, bytes(range(32))
+    messages = {
+        name: masker.mask(
+            values[name], **moment, **({"key": key} if name == keeper else {})
+        )
+        for name, masker in masked_sum.maskers.items()
+    }
+    left = masked_sum.server.add_up(messages, **moment)
+    before = left.copy()
+    plain = sum(masked_sum.numbers.encode(value) for value in values.values())
+    assert uniformity(left) > LEVEL
+    assert uniformity(plain) < LEVEL
+    for masker in masked_sum.maskers.values():
+        found = masker.unmask(left, key, **moment)
+        assert_array_equal(found, sum(values.values()))
+    assert_array_equal(left, before)
+    other = masker.unmask(left, bytes(32), **moment)
+    later = masker.unmask(left, key, round_id=moment["round_id"] + 1)
+    for wrong in (other, later):
+        assert abs(np.corrcoef(wrong.ravel(), found.ravel())[0, 1]) < 0.1
+
+
+@BITS
+def test_messages_of_a_sum_with_a_mask_left_on_are_uniform_together(bits):
+    """Not only each alone: no combination with signs is less than uniform."""
+    masked_sum = Sum(bits=bits, rings=SHARED.rings)
+    values = table(0, (256, 64))
+    for key in (bytes(32), None):
+        round_id = next(ROUND)
+        messages = [
+            masker.mask(
+                values[name],
+                round_id=round_id,
+                **({"key": key} if name == "shop" else {}),
+            )["masked"]
+            for name, masker in masked_sum.maskers.items()
+        ]
+        worst = min(
+            uniformity(sum(s * m for s, m in zip(signs, messages, strict=True)))
+            for signs in itertools.product(
+                np.array([0, 1, -1]).astype(messages[0].dtype), repeat=3
+            )
+            if any(signs)
+        )
+        assert (worst > LEVEL) == (key is not None)
+
+
+def test_purposes_say_what_they_are_for():
+    for purpose in (MASK_FORWARD, MASK_GRADIENT):
+        assert "What a secure sum is for" in type(purpose).__doc__
+    assert (f"{MASK_FORWARD}", MASK_GRADIENT) == ("mask forward", "mask gradient")
 
 
 def test_masks_never_repeat():
