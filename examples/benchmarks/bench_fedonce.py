@@ -540,7 +540,8 @@ Score against bytes
 
 {curve}
 
-The first line of FedOnce is the one round. Every point is a fit of its own.
+The first line of FedOnce is the one round. Every point is a fit of its own. FedOnce's
+points are from before its host standardised what arrives.
 
 Private steps
 -------------

@@ -298,7 +298,7 @@ def test_report():
     assert pickle.loads(pickle.dumps(spent)) == spent
     plain = spent.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    assert plain["epsilon"] == spent.epsilon
+    assert plain["epsilon"] == float(spent) == spent.epsilon
     assert plain["runs"][2]["parties"] == ["host"]
     text = repr(spent)
     for part in (
