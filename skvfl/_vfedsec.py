@@ -208,7 +208,7 @@ class _Protocol:
     def _broadcast(self, ids, round_id):
         """All sealed ids to every passive client."""
         passive = self._agreement.passive
-        if not isinstance(ids, np.ndarray) or len(ids) != len(passive):
+        if getattr(ids, "ndim", None) != 2 or len(ids) != len(passive):
             raise PartyError(
                 self._agreement.active,
                 f"it did not send row ids for each of the {len(passive)} clients",
