@@ -46,8 +46,8 @@ def watched(monkeypatch):
     made = []
 
     class Watched(NoiseTargets):
-        def __init__(self, *args):
-            super().__init__(*args)
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
             made.append(self)
             self.epochs = [self.targets.clone()]
 
