@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from skvfl._preprocessing import _missing
+from skvfl._kinds import missing_objects
 from skvfl.exceptions import InvalidOutputError, ShareableError
 
 
@@ -68,7 +68,7 @@ def _missing_values(values: np.ndarray) -> np.ndarray:
         missing: np.ndarray = np.isnan(values)
     elif values.dtype.kind in "OT":
         try:
-            missing = _missing(values.astype(object))
+            missing = missing_objects(values.astype(object))
         except ValueError:  # a cell is an array itself, which preparation refuses
             missing = np.zeros(len(values), dtype=bool)
     else:
