@@ -779,7 +779,7 @@ def _as_cells(X):
 
 def _refuse_several(X):
     """Refuse a table for each party where one table of all is due."""
-    is_dict = isinstance(X, Mapping)
+    is_dict = isinstance(X, Mapping) and not sparse.issparse(X)  # a DOK is a dict
     if is_dict or (
         isinstance(X, list | tuple)
         and any(hasattr(each, "columns") or getattr(each, "ndim", 1) > 1 for each in X)

@@ -164,7 +164,7 @@ def explained(step: Any, table: Any) -> Iterator[None]:
     """
     try:
         yield
-    except ShareableError:
+    except (ShareableError, Warning):  # a warning, where the user made them errors
         raise
     except Exception as exc:
         reason = _unusual(table)

@@ -389,7 +389,7 @@ def test_minus_one_is_a_label(cancer, parties):
         (np.arange(569) % 2, np.ones(569), "labelled must be one bool for each of the"),
         (np.arange(569) % 2, np.ones(3, bool), r"bool of shape \(3,\)"),
         (np.where(np.arange(569) % 2, 1, np.nan), None, "y holds one class only"),
-        (np.array([1, "a", None] * 190, object)[:569], None, "Unknown label type"),
+        (np.array([1, "a", None] * 190, object)[:569], None, "y mixes text with int"),
         (None, None, "requires y"),
     ],
 )

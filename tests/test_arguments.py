@@ -328,10 +328,12 @@ class Encoder(TransformerMixin, BaseEstimator):
 
 
 WRONG_OUTPUTS = {
-    "fewer rows": (lambda rows: rows[1:], "23 rows for 24"),
-    "flat": (lambda rows: rows[:, 0], "1 dimension.* where a matrix of numbers"),
-    "text": (lambda rows: rows.astype(str), "type <U.* where a matrix of numbers"),
-    "objects": (lambda rows: rows.astype(object), "type object where a matrix"),
+    "fewer rows": (lambda rows: rows[1:], "Encoder gave 23 rows for 24"),
+    "flat": (lambda rows: rows[:, 0], "Encoder's output is not a table.* 1 dimension"),
+    "text": (
+        lambda rows: rows.astype(str),
+        "Encoder gave values of type <U.* where numbers",
+    ),
 }
 
 
@@ -339,7 +341,7 @@ WRONG_OUTPUTS = {
 @pytest.mark.parametrize(("give", "message"), WRONG_OUTPUTS.values(), ids=WRONG_OUTPUTS)
 def test_encoders(name, give, message):
     for estimator in ESTIMATORS[2:4]:
-        with pytest.raises(PartyError, match=f"{name} Encoder gave .*{message}"):
+        with pytest.raises(PartyError, match=f"{name} {message}"):
             fit(estimator, **{name: Encoder(give)})
 
 

@@ -116,6 +116,7 @@ ESTIMATORS = [
     RandomProjectionVFL(
         LogisticRegression(),
         parties=RoundRobin(2, shuffle=True),
+        missing_rows="impute",
         label_protection=False,
     ),
     RandomProjectionVFL(LinearSVC(), projection=GaussianProjection(kind="gaussian")),

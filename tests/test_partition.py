@@ -1208,6 +1208,9 @@ def test_a_block_has_all_rows_however_many_there_are(n_rows):
 class Plain(TransformerMixin, BaseEstimator):
     """A transformer with the tags that all have."""
 
+    def transform(self, X):
+        return X
+
 
 def test_tags_are_what_all_transformers_agree_on():
     def tags(*transformers):
@@ -1224,3 +1227,19 @@ def test_tags_are_what_all_transformers_agree_on():
         ([PCA(1), Plain()], ["float64"]),
     ):
         assert tags(*transformers).transformer_tags.preserves_dtype == expected
+
+
+@pytest.mark.parametrize(
+    ("parties", "takes"),
+    [
+        (2, True),
+        (VerticalPartitioner(), True),
+        (VerticalPartitioner(PartyPreprocessor()), True),
+        (VerticalPartitioner("passthrough"), False),
+        (VerticalPartitioner(parties=[("a", "auto", [0]), ("b", "auto", [1])]), True),
+        (VerticalPartitioner(parties=[("a", "auto", [0]), ("b", PCA(), [1])]), False),
+    ],
+)
+def test_missing_values_are_taken_where_every_party_prepares_by_default(parties, takes):
+    tags = get_tags(RandomProjectionVFL(parties=parties))
+    assert tags.input_tags.allow_nan is takes

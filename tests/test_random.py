@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
 
 from skvfl import GaussianProjection
 from skvfl._random import (
@@ -155,3 +156,15 @@ def test_a_seed_of_the_users_is_the_root_of_every_partys_own():
         for child in np.random.SeedSequence(0).spawn(2)
     )
     assert first != second
+
+
+def test_a_stream_goes_to_the_object_that_draws_secrets():
+    """Inside a pipeline, too, and a neighbour that does not gets a seed."""
+    model = make_pipeline(GaussianProjection(), nested())
+    seed_party(model, np.random.SeedSequence(0).spawn(1)[0])
+    projection, bagging = model[0], model[1]
+    assert projection._sequence.entropy.bit_length() > 200
+    assert projection.random_state is None
+    assert not hasattr(bagging, "_sequence")
+    assert bagging.random_state != bagging.estimator.random_state
+    assert None not in (bagging.random_state, bagging.estimator.random_state)

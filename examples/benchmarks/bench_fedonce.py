@@ -541,7 +541,8 @@ Score against bytes
 {curve}
 
 The first line of FedOnce is the one round. Every point is a fit of its own. FedOnce's
-points are from before its host standardised what arrives.
+points are from before its host standardised what arrives; since then the one round has
+reached 94.40 ± 0.39, and one split epoch 94.85 ± 0.39.
 
 Private steps
 -------------

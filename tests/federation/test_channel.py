@@ -48,7 +48,7 @@ def answering(far, misbehave):
 
     def answer():
         # Whoever is found out is hung up on.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, TypeError):
             request = far.recv_bytes()
             misbehave(far, request[-_process._NUMBER_BYTES :])
 

@@ -190,3 +190,13 @@ def test_tiny_bounds_work():
     fixed_point = FixedPoint(2, bound=1e-307)
     found = total(fixed_point, [[1e-307], [1e-307]])
     assert found[0] == pytest.approx(2e-307, abs=fixed_point.error_bound)
+
+
+def test_rounding_of_every_client_is_counted_in_the_last_bit():
+    """Each of 2²⁹ values may be rounded up by a half; they fit by 0.1, and no more."""
+    n_clients = 2**29
+    assert FixedPoint(n_clients, bound=3.4).fraction_bits == 0
+    with pytest.raises(ValueError, match="leaves no fraction bits"):
+        FixedPoint(n_clients, bound=3.5)
+    with pytest.raises(ValueError, match="leaves no fraction bits"):
+        FixedPoint(n_clients, bound=3.6)
