@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, date, timedelta
@@ -74,6 +75,8 @@ NOT_FOUND = -2  # a category, in place of its output column
 # Warnings about a column speak of shares, which few rows do not give.
 ENOUGH_ROWS = 20
 ENOUGH_LATER_ROWS = 10
+UNUSUAL = 0.2  # share of unknown categories, of what is not rare in fit
+BY_CHANCE = 1e-3
 FEW_ROWS = 200  # where repeated numbers show first, in a column that has them
 NAME_OF_ID = re.compile(r"(?i:(?:_|\b)(?:id|ids|uuid|guid)(?:_|\b))|[a-z]I[Dd]$")
 ID_NUMBERS = (
@@ -99,8 +102,12 @@ OTHER_CASE = (
     "{} of {} rows; they count as unknown"
 )
 OTHER_BLANKS = (
-    "holds categories that differ from those of fit only by blanks in {} of {} rows; "
-    "the blanks are ignored"
+    "holds categories that differ from those of fit only by blanks, or by how accents "
+    "are encoded, in {} of {} rows; that is ignored"
+)
+NO_VALUE = (
+    "has no value in any of {} rows, and had one in {:.0%} of those of fit: they count "
+    "as missing; look whether the column was delivered"
 )
 UNREAD = "holds text that cannot be read as {} in {} of {} rows; it counts as missing"
 
@@ -341,6 +348,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         self._encodings = {}
         self._origins = {}
         self._readings = {}
+        self._missing = {}  # share of each column's rows in fit without a value
         if self._sparse:
             kinds = self._fit_sparse(table)
         else:
@@ -371,6 +379,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                     self._warn_of_numeric_id(j, typed)
                 return reading.kind, typed
         self._encodings[j] = _encode(counts, missing, self.max_categories)
+        self._missing[j] = missing / len(values)
         if not (kind == STRINGS and remark):
             self._warn_of_rare(j, counts)
         return STRINGS, values
@@ -389,7 +398,9 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 elif values.dtype.kind in "iu":
                     self._warn_of_numeric_id(j, values)
                 with self._naming(j):
-                    statistics.append(_statistics(values))
+                    n_present, *column = _statistics(values)
+                statistics.append(column)
+                self._missing[j] = 1 - n_present / len(values)
             kinds.append(kind)
         self._median, self._mean, self._scale = np.reshape(statistics, (-1, 3)).T
         return kinds
@@ -445,11 +456,29 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             )
         if self._sparse:
             return self._transform_sparse(table)
+        self._warn_of_columns_without_values(table)
         if isinstance(table, np.ndarray) and not self._encodings and not self._origins:
             out = np.empty(table.shape, dtype=self.dtype)
             self._standardise(table, out, np.arange(table.shape[1]), slice(None))
             return out
         return self._transform_columns(list(_columns(table)))
+
+    def _warn_of_columns_without_values(self, table):
+        """Say which columns have no value at all, though some others have one."""
+        if isinstance(table, list):
+            columns = [values for _, values in table]
+        else:
+            columns = table.T
+        n_rows = len(columns[0])
+        if n_rows < ENOUGH_LATER_ROWS:
+            return
+        empty = [j for j, values in enumerate(columns) if _all_missing(values)]
+        if len(empty) == len(columns) > 1:  # rows that the party does not hold
+            return
+        for j in empty:
+            usual = self._missing.get(j, 1.0)
+            if usual**n_rows < BY_CHANCE:
+                self._warn(j, NO_VALUE.format(n_rows, 1 - usual))
 
     def _transform_columns(self, columns):
         n_rows = len(columns[0][1])
@@ -612,8 +641,7 @@ class Encoding(NamedTuple):
             )
             if n_case:
                 return OTHER_CASE.format(n_case, n_present)
-        # As far above the share of fit as below all of them.
-        usual = (1 + self.rare) / 2
+        usual = self.rare + UNUSUAL * (1 - self.rare)
         if n_present >= ENOUGH_LATER_ROWS and n_unknown > usual * n_present:
             return UNKNOWN.format(n_unknown, n_present)
         n_blanks = counts.total() - n_unknown
@@ -623,8 +651,10 @@ class Encoding(NamedTuple):
 
 
 def _tidy(label):
-    """A category without blanks around it, and with single ones inside."""
-    return None if label is None else " ".join(label.split())
+    """A category without blanks around it, single ones inside, accents composed."""
+    if label is None:
+        return None
+    return unicodedata.normalize("NFC", " ".join(label.split()))
 
 
 def _encode(counts, missing, max_categories):
@@ -686,7 +716,7 @@ def _why_if_all_differ(values, is_called_one):
 
 
 def _statistics(values):
-    """Median, mean and scale of a column whose missing values take the median."""
+    """Number of values of a column; its median, which the others take, mean, scale."""
     n_rows = len(values)
     values = values.astype(np.float64)
     if np.isnan(values).any():
@@ -705,7 +735,7 @@ def _statistics(values):
         raise InvalidColumnError(TOO_LARGE.format("float64"))
     if scale <= 10 * np.finfo(np.float64).eps * abs(mean):
         scale = 1.0
-    return median, mean, scale
+    return len(values), median, mean, scale
 
 
 def _median(values):
@@ -864,7 +894,9 @@ def _missing(values):
 def _all_missing(values):
     if values.dtype.kind == "O":
         return all(value is None for value in values)
-    return values.dtype.kind in "fmM" and bool(np.isnan(values).all())
+    if values.dtype.kind not in "fmM" or not np.isnan(values[:1]).all():
+        return False  # as the first value shows without a look at the others
+    return bool(np.isnan(values).all())
 
 
 def _labels(values):
