@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from itertools import repeat
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 NOT_FOUND = -2  # a category, in place of its output column
 ENOUGH_LATER_ROWS = 10
+UNUSUAL = 0.2  # share of unknown categories, of what is not rare in fit
 UNKNOWN = (
     "holds categories that fit did not see in {} of {} rows; they count as unknown: "
     "look for another spelling or another coding"
@@ -19,8 +21,8 @@ OTHER_CASE = (
     "{} of {} rows; they count as unknown"
 )
 OTHER_BLANKS = (
-    "holds categories that differ from those of fit only by blanks in {} of {} rows; "
-    "the blanks are ignored"
+    "holds categories that differ from those of fit only by blanks, or by how accents "
+    "are encoded, in {} of {} rows; that is ignored"
 )
 
 
@@ -85,8 +87,7 @@ class Encoding(NamedTuple):
             )
             if n_case:
                 return OTHER_CASE.format(n_case, n_present)
-        # As far above the share of fit as below all of them.
-        usual = (1 + self.rare) / 2
+        usual = self.rare + UNUSUAL * (1 - self.rare)
         if n_present >= ENOUGH_LATER_ROWS and n_unknown > usual * n_present:
             return UNKNOWN.format(n_unknown, n_present)
         n_blanks = counts.total() - n_unknown
@@ -96,8 +97,10 @@ class Encoding(NamedTuple):
 
 
 def _tidy(label):
-    """A category without blanks around it, and with single ones inside."""
-    return None if label is None else " ".join(label.split())
+    """A category without blanks around it, single ones inside, accents composed."""
+    if label is None:
+        return None
+    return unicodedata.normalize("NFC", " ".join(label.split()))
 
 
 def encode(counts, missing, max_categories):

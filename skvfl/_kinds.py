@@ -180,7 +180,9 @@ def missing_objects(values):
 def all_missing(values):
     if values.dtype.kind == "O":
         return all(value is None for value in values)
-    return values.dtype.kind in "fmM" and bool(np.isnan(values).all())
+    if values.dtype.kind not in "fmM" or not np.isnan(values[:1]).all():
+        return False  # as the first value shows without a look at the others
+    return bool(np.isnan(values).all())
 
 
 def _labels(values):

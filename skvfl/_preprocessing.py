@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
 from skvfl._columns import refuse_masked
-from skvfl._encoding import encode
+from skvfl._encoding import ENOUGH_LATER_ROWS, encode
 from skvfl._kinds import (
     CATEGORIES,
     EMPTY,
@@ -46,6 +46,7 @@ CHUNK_CELLS = 2**15
 
 # Warnings about a column speak of shares, which few rows do not give.
 ENOUGH_ROWS = 20
+BY_CHANCE = 1e-3
 FEW_ROWS = 200  # where repeated numbers show first, in a column that has them
 NAME_OF_ID = re.compile(r"(?i:(?:_|\b)(?:id|ids|uuid|guid)(?:_|\b))|[a-z]I[Dd]$")
 ID_NUMBERS = (
@@ -61,6 +62,10 @@ RARE = (
     "holds mostly rare categories: {:.0%} of its rows have one that is too rare to "
     "learn from or to have a column of its own; group the categories, or convert the "
     "column if it is numbers or dates"
+)
+NO_VALUE = (
+    "has no value in any of {} rows, and had one in {:.0%} of those of fit: they count "
+    "as missing; look whether the column was delivered"
 )
 UNREAD = "holds text that cannot be read as {} in {} of {} rows; it counts as missing"
 
@@ -297,6 +302,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         self._encodings = {}
         self._origins = {}
         self._readings = {}
+        self._missing = {}  # share of each column's rows in fit without a value
         if self._sparse:
             kinds = self._fit_sparse(table)
         else:
@@ -327,6 +333,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                     self._warn_of_numeric_id(j, typed)
                 return reading.kind, typed
         self._encodings[j] = encode(counts, missing, self.max_categories)
+        self._missing[j] = missing / len(values)
         if not (kind == STRINGS and remark):
             self._warn_of_rare(j, counts)
         return STRINGS, values
@@ -345,7 +352,9 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 elif values.dtype.kind in "iu":
                     self._warn_of_numeric_id(j, values)
                 with self._naming(j):
-                    statistics.append(_statistics(values))
+                    n_present, *column = _statistics(values)
+                statistics.append(column)
+                self._missing[j] = 1 - n_present / len(values)
             kinds.append(kind)
         self._median, self._mean, self._scale = np.reshape(statistics, (-1, 3)).T
         return kinds
@@ -401,11 +410,29 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             )
         if self._sparse:
             return self._transform_sparse(table)
+        self._warn_of_columns_without_values(table)
         if isinstance(table, np.ndarray) and not self._encodings and not self._origins:
             out = np.empty(table.shape, dtype=self.dtype)
             self._standardise(table, out, np.arange(table.shape[1]), slice(None))
             return out
         return self._transform_columns(list(kinds_and_values(table)))
+
+    def _warn_of_columns_without_values(self, table):
+        """Say which columns have no value at all, though some others have one."""
+        if isinstance(table, list):
+            columns = [values for _, values in table]
+        else:
+            columns = table.T
+        n_rows = len(columns[0])
+        if n_rows < ENOUGH_LATER_ROWS:
+            return
+        empty = [j for j, values in enumerate(columns) if all_missing(values)]
+        if len(empty) == len(columns) > 1:  # rows that the party does not hold
+            return
+        for j in empty:
+            usual = self._missing.get(j, 1.0)
+            if usual**n_rows < BY_CHANCE:
+                self._warn(j, NO_VALUE.format(n_rows, 1 - usual))
 
     def _transform_columns(self, columns):
         n_rows = len(columns[0][1])
@@ -534,7 +561,7 @@ def _why_if_all_differ(values, is_called_one):
 
 
 def _statistics(values):
-    """Median, mean and scale of a column whose missing values take the median."""
+    """Number of values of a column; its median, which the others take, mean, scale."""
     n_rows = len(values)
     values = values.astype(np.float64)
     if np.isnan(values).any():
@@ -553,7 +580,7 @@ def _statistics(values):
         raise InvalidColumnError(TOO_LARGE.format("float64"))
     if scale <= 10 * np.finfo(np.float64).eps * abs(mean):
         scale = 1.0
-    return median, mean, scale
+    return len(values), median, mean, scale
 
 
 def _median(values):
