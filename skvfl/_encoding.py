@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 NOT_FOUND = -2  # a category, in place of its output column
+# Warnings about a column speak of shares, which few rows do not give.
 ENOUGH_LATER_ROWS = 10
 UNUSUAL = 0.2  # share of unknown categories, of what is not rare in fit
 UNKNOWN = (

@@ -169,6 +169,7 @@ def _time_kind(time):
 
 
 def missing_objects(values):
+    """Which cells of an array of objects are None, NaN, NaT or pandas' NA."""
     types = set(map(type, values))
     if types == {str}:
         return np.zeros(len(values), dtype=bool)
@@ -178,6 +179,7 @@ def missing_objects(values):
 
 
 def all_missing(values):
+    """Whether a column that was read holds no value."""
     if values.dtype.kind == "O":
         return all(value is None for value in values)
     if values.dtype.kind not in "fmM" or not np.isnan(values[:1]).all():
