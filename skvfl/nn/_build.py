@@ -137,7 +137,7 @@ class Build:
             kind = outputs.dtype if isinstance(outputs, torch.Tensor) else type(outputs)
             raise TrainingError(
                 f"{call} gave a network whose output is {kind} where a tensor of "
-                f"float32 of shape {due} is due"
+                f"floats (float32) of shape {due} is due"
             )
         if outputs.shape != due:
             raise TrainingError(
