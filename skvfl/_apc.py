@@ -505,7 +505,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of one random stream per party and model. ``None`` takes fresh entropy from
-        the operating system.
+        the operating system. A known seed is a known secret.
 
     Attributes
     ----------
@@ -773,7 +773,7 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of one random stream per party and model. ``None`` takes fresh entropy from
-        the operating system.
+        the operating system. A known seed is a known secret.
 
     Attributes
     ----------

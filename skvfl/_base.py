@@ -297,7 +297,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _any_widths(self):
         """What is expected of parties that say how many columns they will send."""
         held = self.partition_.parties_
-        return {n: Count(0, most_columns(len(held[n]))) for n in self._holders}
+        return {n: Count(1, most_columns(len(held[n]))) for n in self._holders}
 
     def _any_rows(self, n_rows):
         """What is expected of parties that never said how many columns they send."""

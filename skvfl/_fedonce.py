@@ -41,6 +41,7 @@ from skvfl._sklearn import (
     _num_samples,
 )
 from skvfl._splitnn import _BaseSplitNN, _squared_error
+from skvfl._splitters import Contiguous, ImageTiles, RoundRobin
 from skvfl._targets import mean_and_scale, standardised
 from skvfl._warnings import warn
 from skvfl.exceptions import (
@@ -60,6 +61,9 @@ from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
 from skvfl.nn._split import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite, train
 from skvfl.privacy import SampledGaussian, account_privacy, calibrate_noise
+
+# They look at the number of columns alone.
+_BLIND_SPLITTERS = (RoundRobin, Contiguous, ImageTiles)
 
 
 class _Plan(NamedTuple):
@@ -534,6 +538,7 @@ class _BaseFedOnce(_BaseSplitNN):
                 "How every party scales, imputes and encodes its own columns, and the "
                 "representation of every row that is sent to the host.",
                 *self._uncovered_labels(),
+                *self._uncovered_split(),
                 *_uncovered_guests(encoders),
                 *self._readable_columns(encoders),
                 *self._uncovered_draws(plan),
@@ -563,6 +568,14 @@ class _BaseFedOnce(_BaseSplitNN):
                     "that the host can compute every prepared cell from it, unless "
                     "preparation makes more columns than numbers."
                 )
+
+    def _uncovered_split(self):
+        splitter = getattr(self.partition_, "splitter_", None)
+        if splitter is not None and type(splitter) not in _BLIND_SPLITTERS:
+            yield (
+                f"Who holds which columns: the {type(splitter).__name__} may have "
+                "looked at rows."
+            )
 
     def _uncovered_draws(self, plan):
         if plan.split is not None:

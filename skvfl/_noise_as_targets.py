@@ -252,6 +252,7 @@ class NoiseAsTargetsEncoder(
             to_targets,
             self.device,
             X if projects else None,
+            secret=secret is not None,
         )
         return X, noise, to_rows
 

@@ -301,7 +301,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of one random stream per party and of the public order of rows. ``None``
-        takes fresh entropy from the operating system.
+        takes fresh entropy from the operating system. A known seed is a known
+        secret.
 
     Attributes
     ----------
@@ -514,7 +515,8 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of one random stream per party and of the public order of rows. ``None``
-        takes fresh entropy from the operating system.
+        takes fresh entropy from the operating system. A known seed is a known
+        secret.
 
     Attributes
     ----------

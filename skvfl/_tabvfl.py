@@ -798,7 +798,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of one random stream per party and of the public order of rows. ``None``
-        takes fresh entropy from the operating system.
+        takes fresh entropy from the operating system. A known seed is a known
+        secret.
 
     Attributes
     ----------
@@ -1105,7 +1106,8 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of one random stream per party and of the public order of rows. ``None``
-        takes fresh entropy from the operating system.
+        takes fresh entropy from the operating system. A known seed is a known
+        secret.
 
     Attributes
     ----------

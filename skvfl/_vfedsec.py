@@ -207,7 +207,7 @@ class _Protocol:
     def _broadcast(self, ids, round_id):
         """All sealed ids to every passive client."""
         passive = self._agreement.passive
-        if not isinstance(ids, np.ndarray) or len(ids) != len(passive):
+        if getattr(ids, "ndim", None) != 2 or len(ids) != len(passive):
             raise PartyError(
                 self._agreement.active,
                 f"it did not send row ids for each of the {len(passive)} clients",
@@ -776,7 +776,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     random_state : int, RandomState instance or None, default=None
         Root of the random streams of models and of the order of rows. ``None`` takes
         fresh entropy from the operating system, from which keys and masks always come;
-        no result depends on them.
+        no result depends on them. A known seed is a known secret: who has it knows the
+        order of rows and the first weights.
 
     Attributes
     ----------
@@ -1062,7 +1063,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     random_state : int, RandomState instance or None, default=None
         Root of the random streams of models and of the order of rows. ``None`` takes
         fresh entropy from the operating system, from which keys and masks always come;
-        no result depends on them.
+        no result depends on them. A known seed is a known secret: who has it knows the
+        order of rows and the first weights.
 
     Attributes
     ----------

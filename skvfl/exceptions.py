@@ -59,7 +59,7 @@ class PartyTypeError(PartyError, TypeError):
     """A party was given something of the wrong type; also a :class:`TypeError`."""
 
 
-def party_error(party: str, message: str, cause: Exception) -> PartyError:
+def party_error(party: str, message: str, cause: BaseException) -> PartyError:
     """Error of the kind that ``cause`` is, for people outside the party.
 
     Parameters
@@ -68,7 +68,7 @@ def party_error(party: str, message: str, cause: Exception) -> PartyError:
         Name of the party.
     message : str
         What happened, in words that may be read outside the party.
-    cause : Exception
+    cause : BaseException
         What was raised inside the party.
 
     Returns

@@ -277,6 +277,40 @@ def test_who_simulates_can_have_the_partys_traceback(caplog):
     assert "party 'bank' failed in 'fit_transform'" in caplog.text
 
 
+class Panic(BaseException):
+    """What Rust's libraries raise: no Exception."""
+
+
+class Panicking(Spiteful):
+    """A transformer whose library gives up with a cell in its last words."""
+
+    kind = Panic
+
+    def fit(self, X, y=None):
+        raise self.kind("CAN" + "ARY")
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=_name)
+def test_a_panic_tells_no_cell(estimator):
+    X, y = table()
+    partition = VerticalPartitioner(Panicking(), parties=PARTIES)
+    with pytest.raises(Panic, match="CANARY"):
+        partition.fit(X)
+    error = assert_tells_nothing(
+        clone(estimator).set_params(parties=partition).fit, X, y
+    )
+    assert isinstance(error, PartyError)
+    assert error.party in PARTIES
+
+
+def test_who_stops_a_fit_is_not_taken_for_a_failing_party(monkeypatch):
+    monkeypatch.setattr(Panicking, "kind", KeyboardInterrupt)
+    X, y = table()
+    partition = VerticalPartitioner(Panicking(), parties=PARTIES)
+    with pytest.raises(KeyboardInterrupt):
+        SplitNNClassifier(parties=partition, **QUICK).fit(X, y)
+
+
 # --- what a party is handed -------------------------------------------------------
 
 

@@ -17,8 +17,11 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import nn
 
 from skvfl import (
+    Contiguous,
+    CorrelationSplit,
     FedOnceClassifier,
     FedOnceRegressor,
+    ImportanceSplit,
     LocalTransport,
     NoiseAsTargetsEncoder,
     ProcessTransport,
@@ -882,6 +885,24 @@ def test_guests_whose_bound_holds(encoder):
 
 class Derived(NoiseAsTargetsEncoder):
     pass
+
+
+@pytest.mark.parametrize(
+    ("parties", "told"),
+    [
+        (PARTIES, False),
+        (3, False),
+        (Contiguous(3), False),
+        (ImportanceSplit(3), True),
+        (CorrelationSplit(3), True),
+    ],
+)
+def test_columns_that_were_dealt_by_looking_at_rows_are_not_covered(
+    cancer, parties, told
+):
+    once = FedOnceClassifier(parties=parties, max_epochs=1, epsilon=2.0).fit(*cancer)
+    sentences = once.epsilon_spent_.not_covered
+    assert any("Who holds which columns" in each for each in sentences) == told
 
 
 def test_an_encoder_of_ones_own_is_not_covered():

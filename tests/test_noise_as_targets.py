@@ -46,8 +46,8 @@ def watched(monkeypatch):
     made = []
 
     class Watched(NoiseTargets):
-        def __init__(self, *args):
-            super().__init__(*args)
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
             made.append(self)
             self.epochs = [self.targets.clone()]
 
@@ -337,3 +337,32 @@ def test_targets_of_a_rows_own_are_learnt():
         targets="projection", output_activation="identity", lr=0.01, random_state=0
     ).fit(rows)
     assert encoder.loss_curve_[-1] < 0.1 * encoder.loss_curve_[0]
+
+
+def test_secret_targets_do_not_follow_from_a_seed_of_31_bits(monkeypatch):
+    """Who tries all such seeds finds the targets of a guest without a budget."""
+    streams = [np.random.SeedSequence(seed) for seed in (1, 2)]
+    monkeypatch.setattr("skvfl.nn._noise_as_targets.int_seed", lambda sequence: 5)
+    first, second = (NoiseTargets(9, 3, None, stream).targets for stream in streams)
+    assert torch.equal(first, second)
+    first, second = (
+        NoiseTargets(9, 3, None, stream, secret=True).targets for stream in streams
+    )
+    assert not torch.isclose(first, second).all(dim=1).any()
+
+
+def test_targets_under_a_budget_are_secret(monkeypatch):
+    found = []
+    start = NoiseTargets.__init__
+
+    def watched(noise, *args, secret=False, **settings):
+        found.append(secret)
+        start(noise, *args, secret=secret, **settings)
+
+    monkeypatch.setattr(NoiseTargets, "__init__", watched)
+    encoder(max_epochs=1).fit(X)
+    assert found == [False]
+    settings = {"epsilon": 5.0, "delta": 1e-3, "max_epochs": 1, "batch_size": 50}
+    guest = NoiseAsTargetsEncoder(max_epochs=1, batch_size=50, update_every=None)
+    skvfl.FedOnceClassifier(guest=guest, **settings).fit(X, X[:, 0] > 0)
+    assert found == [False, True]

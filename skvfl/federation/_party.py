@@ -140,14 +140,16 @@ def shielded(
     try:
         with speaking_for(name):
             return function(*args, **kwargs)
-    except Exception as exc:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as exc:  # among them the panics of libraries written in Rust
         LOGGER.debug("party %r failed in %r", name, operation, exc_info=True)
         error = party_error(name, _tell(exc, name, operation), exc)
     # Out here the error has no context.
     raise error
 
 
-def _tell(exc: Exception, name: str, operation: str) -> str:
+def _tell(exc: BaseException, name: str, operation: str) -> str:
     if isinstance(exc, InvalidColumnError):
         return f"among its own columns, {exc}"
     if isinstance(exc, ColumnWarning):  # where warnings are errors

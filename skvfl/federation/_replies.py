@@ -18,6 +18,7 @@ from skvfl.exceptions import PartyError
 # Of the widest number that crosses.
 _WIDEST = np.dtype(np.longdouble).itemsize
 _ANY_BYTES = 1 << 28
+_LARGEST = float(np.finfo(np.float64).max)
 # More outputs than this, or than so many for each column, are nobody's transformer.
 _MAX_WIDTH = 4096
 _MAX_WIDTH_PER_COLUMN = 256
@@ -49,9 +50,12 @@ class _Nothing(Reply):
 
 class _Number(Reply):
     def fault(self, reply: Any) -> str | None:
-        if isinstance(reply, Real) and not isinstance(reply, bool):
-            return None
-        return "its reply is not a number"
+        if not isinstance(reply, Real) or isinstance(reply, bool):
+            return "its reply is not a number"
+        # Whole numbers cross with all their digits.
+        if isinstance(reply, int) and abs(reply) > _LARGEST:
+            return "its reply is a number too large to be used"
+        return None
 
 
 ANYTHING, NOTHING, NUMBER = Reply(_ANY_BYTES), _Nothing(0), _Number(0)
@@ -112,10 +116,10 @@ class Rows(Reply):
         n_rows, width = reply.shape
         if n_rows != self.n_rows:
             return f"it sent {n_rows} rows where {self.n_rows} were expected"
-        if width == self.width or (not self.exact and width < self.width):
+        if width == self.width or (not self.exact and 0 < width < self.width):
             return None
-        most = "" if self.exact else "at most "
-        return f"it sent {width} columns where {most}{self.width} were expected"
+        least = "" if self.exact else "1 to "
+        return f"it sent {width} columns where {least}{self.width} were expected"
 
 
 class Vector(Reply):
@@ -137,8 +141,9 @@ class Vector(Reply):
         if not isinstance(reply, np.ndarray) or reply.shape != (self.n_rows,):
             return f"its reply is not one number for each of {self.n_rows} rows"
         if self.n_codes is None:
-            finite = bool(np.isfinite(reply).all())
-            return None if finite else "its reply holds values that are not finite"
+            if all_finite(reply):
+                return None
+            return "its reply holds values that are not finite"
         if reply.dtype.kind not in "iu" or (
             reply.size and not 0 <= reply.min() <= reply.max() < self.n_codes
         ):
@@ -191,6 +196,14 @@ class Fields(Reply):
             if fault is not None:
                 return f"{key!r} in its reply: {fault}"
         return None
+
+
+def all_finite(array: np.ndarray) -> bool:
+    """Whether all numbers are finite, in double precision where they have more."""
+    if array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)
+    return bool(np.isfinite(array).all())
 
 
 def check_replies(

@@ -13,7 +13,13 @@ from skvfl.exceptions import PartyError
 from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
 from skvfl.federation._party import Party, SealedParty
-from skvfl.federation._replies import ANYTHING, NOTHING, Reply, check_replies
+from skvfl.federation._replies import (
+    ANYTHING,
+    NOTHING,
+    Reply,
+    all_finite,
+    check_replies,
+)
 
 Measure = tuple[int, bool]
 
@@ -319,7 +325,7 @@ def check_rows(
                 party,
                 f"it sent {reply.shape[1]} columns where {widths[party]} were expected",
             )
-        if not np.isfinite(reply).all():
+        if not all_finite(reply):
             raise PartyError(
                 party,
                 "its reply holds values that are not finite: look at the scales of its "

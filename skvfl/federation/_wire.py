@@ -20,6 +20,8 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"skvfl1"
 _LENGTH = struct.Struct("<I")
+# Whoever walks through a payload later needs about as deep a stack as its reader.
+_MOST_NESTED = 32
 _DTYPES = {
     name: np.dtype(name)
     for name in (np.dtype(code).newbyteorder("<").str for code in "?bhilqBHILQefdg")
@@ -65,14 +67,17 @@ def unpack(message: Buffer, most_header: int | None = None) -> Any:
         )
     offset = start + length
 
-    def restore(node: Any) -> Any:
+    def restore(node: Any, depth: int = 0) -> Any:
         nonlocal offset
+        if depth > _MOST_NESTED:
+            raise ValueError("lists in lists without end")
         if isinstance(node, list):
-            return [restore(item) for item in node]
+            return [restore(item, depth + 1) for item in node]
         if not isinstance(node, dict):
             return node
         if "array" not in node:
-            entries = {_key(key): restore(item) for key, item in node["dict"]}
+            depth += 1
+            entries = {_key(key): restore(item, depth) for key, item in node["dict"]}
             if len(entries) < len(node["dict"]):
                 raise ValueError("a dict with one key twice")
             return entries

@@ -11,6 +11,7 @@ from torch.nn import functional
 from skvfl._random import int_seed
 from skvfl.nn._build import FusedAdam
 from skvfl.nn._split import batch_bounds, tensor
+from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
 
 
@@ -33,6 +34,8 @@ class NoiseTargets:
         Where the network is trained.
     rows : ndarray of shape (n_rows, n_columns) or None, default=None
         Where given, targets are the directions of a random projection of the rows.
+    secret : bool, default=False
+        Whether nobody may find the targets by trying all seeds of 31 bits.
 
     Attributes
     ----------
@@ -41,9 +44,19 @@ class NoiseTargets:
     """
 
     def __init__(
-        self, n_rows, n_components, update_every, sequence, device="cpu", rows=None
+        self,
+        n_rows,
+        n_components,
+        update_every,
+        sequence,
+        device="cpu",
+        rows=None,
+        secret=False,
     ):
-        generator = torch.Generator().manual_seed(int_seed(sequence))
+        if secret:
+            generator = private_generator(sequence)
+        else:
+            generator = torch.Generator().manual_seed(int_seed(sequence))
         n_points = n_rows if rows is None else rows.shape[1]
         points = torch.randn(n_points, n_components, generator=generator)
         if rows is not None:

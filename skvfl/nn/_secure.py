@@ -713,7 +713,7 @@ class SecureServer:
         if what not in chosen:
             return None
         active, array = self.agreement.active, chosen[what]
-        if not isinstance(array, np.ndarray) or len(array) != n_rows:
+        if not isinstance(array, np.ndarray) or array.shape[:1] != (n_rows,):
             raise SecureAggregationError(
                 active,
                 f"its {what} are not an array for the {n_rows} rows of the batch",

@@ -35,6 +35,8 @@ from skvfl.federation._replies import (
 
 MATRIX = np.ones((4, 2), np.float32)
 CODES = np.array([0, 1, 1, 0])
+# Finite only where there is more than double precision.
+BEYOND = np.full(4, np.longdouble("1e4000"))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,11 @@ CODES = np.array([0, 1, 1, 0])
     [
         (ANYTHING, [None, 7, MATRIX, {"a": [1]}], []),
         (NOTHING, [None], [0, False, "", [], {}, MATRIX]),
-        (NUMBER, [0, 1.5, float("nan")], [None, True, "1", [1], MATRIX, {}]),
+        (
+            NUMBER,
+            [0, 1.5, float("nan"), -(10**300)],
+            [None, True, "1", [1], MATRIX, {}, 10**400, -(10**400)],
+        ),
         (Count(1, 3), [1, 3], [0, 4, True, 2.0, None, "2", MATRIX, [2], 10**30]),
         (Array(8), [MATRIX, np.zeros(())], [None, 1, [1], {}, "x"]),
         (
@@ -50,11 +56,15 @@ CODES = np.array([0, 1, 1, 0])
             [MATRIX, MATRIX.astype(bool)],
             [None, 7, MATRIX[:3], MATRIX[:, :1], MATRIX[None], MATRIX.tolist(), {}],
         ),
-        (Rows(4, 2, exact=False), [MATRIX[:, :1], MATRIX], [np.ones((4, 3))]),
+        (
+            Rows(4, 2, exact=False),
+            [MATRIX[:, :1], MATRIX],
+            [np.ones((4, 3)), MATRIX[:, :0]],
+        ),
         (
             Vector(4),
-            [CODES, np.ones(4)],
-            [MATRIX, CODES[:3], None, [0, 1, 1, 0], np.full(4, np.nan)],
+            [CODES, np.ones(4), np.ones(4, np.longdouble)],
+            [MATRIX, CODES[:3], None, [0, 1, 1, 0], np.full(4, np.nan), BEYOND],
         ),
         (
             Vector(4, 2),
@@ -135,6 +145,13 @@ def _deeper(reply):
     return [reply]
 
 
+def _single(reply):
+    """The reply with an array of no dimension in place of its first part."""
+    if isinstance(reply, dict) and reply:
+        return {**reply, next(iter(reply)): np.array(1)}
+    return np.array(1)
+
+
 JUNK = {
     "nothing": lambda reply: None,
     "a number": lambda reply: 7.5,
@@ -142,6 +159,8 @@ JUNK = {
     "a list": lambda reply: [reply],
     "an empty dict": lambda reply: {},
     "a wide matrix": lambda reply: np.zeros((24, 20_000), np.float32),
+    "a number beyond all others": lambda reply: 10**400,
+    "a single number as an array": _single,
     "one part less": _altered,
     "one part of another shape": _deeper,
 }

@@ -590,6 +590,7 @@ def test_unknown_party_is_refused(transport):
         (np.zeros((4, 3)), "it sent 3 columns where 2 were expected"),
         (np.full((4, 2), np.nan), "its reply holds values that are not finite"),
         (np.array([[0, 0]] * 3 + [[0, np.inf]]), "values that are not finite"),
+        (np.full((4, 2), np.longdouble("1e4000")), "values that are not finite"),
         (np.zeros(4), "its reply is not a matrix"),
         (np.zeros((4, 2, 1)), "its reply is not a matrix"),
         ([[0, 0]] * 4, "its reply is not a matrix"),

@@ -340,6 +340,22 @@ def test_header_may_name_plain_numbers_only(dtype):
         unpack(message({"array": dtype, "shape": [1]}, bytes(64)))
 
 
+@pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"dict":[["a",', "]]}")])
+def test_what_can_be_read_can_be_measured_however_deep_it_is(before, after):
+    depths = range(1, 1000)
+    read = []
+    for depth in depths:
+        header = before * depth + "1.5" + after * depth
+        try:
+            payload = unpack(message(header.encode()))
+        except ValueError:
+            continue
+        measure(payload)
+        read.append(depth)
+    assert read == [*depths][: len(read)]
+    assert 20 < len(read) < 100
+
+
 def test_pickle_is_not_a_message():
     class Trap:
         def __reduce__(self):
