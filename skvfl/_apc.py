@@ -16,7 +16,6 @@ from sklearn.base import (
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
-    check_consistent_length,
     check_is_fitted,
     has_fit_parameter,
     validate_data,
@@ -128,7 +127,6 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         y, labelled = self._read_labels(y, labelled)
         X = self._fit_partition(X, _hide(y, ~labelled), to_split)
         self.__dict__.pop("active_estimator_", None)
-        check_consistent_length(X, y)
         self._check_settings(sample_weight)
         weights = self._row_weights(X, sample_weight)
         active = self._active

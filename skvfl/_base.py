@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral
 
 import numpy as np
@@ -39,6 +38,7 @@ from skvfl._targets import (
     read_weights,
     weights_of_classes,
 )
+from skvfl._warnings import warn
 from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
@@ -240,10 +240,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             return
         what = f"it holds no value of {empty.sum()} of {len(empty)} rows"
         if not fitting:
-            warnings.warn(
+            warn(
                 f"party {name!r}: {what}; {self._instead_of_rows(name)}",
                 MissingRowsWarning,
-                stacklevel=6,
             )
         elif self.missing_rows == "raise":
             raise PartyValueError(

@@ -9,7 +9,7 @@ def unquoted(check, *args, name="X", **settings):
     """What a check of scikit-learn's returns, or its error without any cell.
 
     numpy quotes the text that is no number, and scikit-learn prints a whole array of
-    complex numbers.
+    complex numbers or of one dimension.
 
     Parameters
     ----------
@@ -41,6 +41,9 @@ def unquoted(check, *args, name="X", **settings):
 _REWORDED = {
     "could not convert": (
         "holds text where numbers are due: convert it, or let PartyPreprocessor read it"
+    ),
+    "Expected 2D array": (
+        "is no table: Expected 2D array. Reshape your data to (n_samples, n_features)"
     ),
     "Complex data not supported": (
         "holds complex numbers. Complex data not supported: give the real and the "

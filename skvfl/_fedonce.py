@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.base import clone
-from sklearn.utils import check_consistent_length
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
@@ -45,6 +43,7 @@ from skvfl._sklearn import (
 from skvfl._splitnn import _BaseSplitNN, _squared_error
 from skvfl._splitters import Contiguous, ImageTiles, RoundRobin
 from skvfl._targets import mean_and_scale, standardised
+from skvfl._warnings import warn
 from skvfl.exceptions import (
     MissingPartyWarning,
     PartyError,
@@ -172,7 +171,6 @@ class _BaseFedOnce(_BaseSplitNN):
         sequences = seed_sequence(self.random_state).spawn(6)
         to_split, to_parties, to_guests, to_host, to_rows, to_noise = sequences
         X = self._fit_partition(X, y, to_split)
-        check_consistent_length(X, labels)
         encoders = self._make_encoders(to_guests)
         plan = self._plan(encoders, len(labels))
         guests, host = self._make_parties(to_parties, encoders, plan, n_outputs, loss)
@@ -186,28 +184,8 @@ class _BaseFedOnce(_BaseSplitNN):
 
         task = context.subcontext(task_name="one round")
         task.call_on_fit_task_begin(estimator=self)
-        guests, received = self._gather(
-            [
-                guest.holding(
-                    block=blocks[guest.name], sequence=one_way(once[guest.name])
-                )
-                for guest in guests
-            ],
-            "learn",
-            log,
-            self._any_rows(len(labels)),
-        )
-        matrices = check_rows(received, len(labels))
-        if not received and host.name not in self._holders:
-            raise ValueError(
-                f"no guest answered, and the host {host.name!r} holds no column"
-            )
-        self.answered_ = list(received)
-        self._widths = {
-            name: sent.shape[1]
-            for name, sent in zip(self.answered_, matrices, strict=True)
-        }
-        self.bytes_curve_ = [log.n_bytes]
+        guests = _holding(guests, blocks, once)
+        guests, received = self._represent(guests, len(labels), log)
         task.call_on_fit_task_end(estimator=self)
 
         host = host.holding(
@@ -219,13 +197,7 @@ class _BaseFedOnce(_BaseSplitNN):
         train_host = self._train_function(plan, one_way(to_host))
         self._train_host(host, received, train_host, context)
         if self.n_split_epochs:
-            guests = [
-                guest.holding(
-                    block=blocks[guest.name],
-                    sequence=one_way(afterwards[guest.name]),
-                )
-                for guest in guests
-            ]
+            guests = _holding(guests, blocks, afterwards)
             with self._connect([host, *guests], log, host.name) as session:
                 self._train_split(session, plan, len(labels), to_rows, context)
             host, *guests = session.parties.values()
@@ -234,6 +206,19 @@ class _BaseFedOnce(_BaseSplitNN):
         self._account(plan, encoders)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
+
+    def _represent(self, guests, n_rows, log):
+        """The one round: the guests that answered, and their representations."""
+        guests, received = self._gather(guests, "learn", log, self._any_rows(n_rows))
+        check_rows(received, n_rows)
+        if not received and self._active not in self._holders:
+            raise ValueError(
+                f"no guest answered, and the host {self._active!r} holds no column"
+            )
+        self.answered_ = list(received)
+        self._widths = {name: sent.shape[1] for name, sent in received.items()}
+        self.bytes_curve_ = [log.n_bytes]
+        return guests, received
 
     def _gather(self, guests, operation, log, expected):
         """One round: ask every guest by itself; those that answered, and their answers.
@@ -265,11 +250,10 @@ class _BaseFedOnce(_BaseSplitNN):
                 f"{missing[0].message} (missing_party='zero' goes on without it)",
             ) from missing[0]
         if missing:
-            warnings.warn(
+            warn(
                 f"{len(missing)} of {len(guests)} guests did not answer, and zeros "
                 f"stand for their representations: {'; '.join(map(str, missing))}",
                 MissingPartyWarning,
-                stacklevel=5,
             )
         for *_, messages, _ in replies:
             for _, *message in messages.messages:
@@ -479,11 +463,10 @@ class _BaseFedOnce(_BaseSplitNN):
         if self.epsilon is None:
             return None
         if self.delta >= 1 / n_rows:
-            warnings.warn(
+            warn(
                 f"delta={self.delta:g} allows a model that gives away one of the "
                 f"{n_rows} rows: take a delta well below {1 / n_rows:.1g}",
                 PrivacyLeakWarning,
-                stacklevel=5,
             )
         _require_plain_steps("the host", self, ["early_stopping", "weight_decay"])
 
@@ -651,7 +634,7 @@ def _uncovered_guests(encoders):
         kind = type(encoder).__name__
         if not isinstance(encoder, known):
             sentence = f"The {kind} of guest {name!r}, which is fitted without noise."
-            warnings.warn(sentence, PrivacyLeakWarning, stacklevel=6)
+            warn(sentence, PrivacyLeakWarning)
             yield sentence
             continue
         if type(encoder) not in known:
@@ -670,6 +653,14 @@ def _uncovered_guests(encoders):
                 "of the rows of a batch depend on each other and on earlier batches, "
                 "which clipping does not bound."
             )
+
+
+def _holding(guests, blocks, streams):
+    """Guests with what they hold for one run: columns, and a stream of random bits."""
+    return [
+        guest.holding(block=blocks[guest.name], sequence=one_way(streams[guest.name]))
+        for guest in guests
+    ]
 
 
 class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):

@@ -682,6 +682,20 @@ def require_transformer(name, value, methods=("fit_transform", "transform")):
             f"{name} is a {type(value).__name__} without {' and '.join(lacking)}: give "
             "a transformer"
         )
+    for step in (value, *(step for _, step in getattr(value, "steps", ()))):
+        if step in (None, "passthrough") or isinstance(step, type):
+            continue
+        if not hasattr(step, "transform"):
+            raise ValueError(
+                f"{name} has the step {type(step).__name__}, which has no transform: "
+                "leave it out; samplers change rows, which must stay aligned over the "
+                "parties"
+            )
+        if hasattr(step, "__sklearn_tags__") and get_tags(step).target_tags.required:
+            raise ValueError(
+                f"{name}: {type(step).__name__} needs y, which parties do not have: "
+                "choose a transformer that learns from columns alone"
+            )
 
 
 def _take_columns(X, positions):

@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import contextmanager
-from datetime import UTC, date, timedelta
-from decimal import Decimal
-from itertools import repeat
-from numbers import Integral, Real
-from typing import NamedTuple
+from numbers import Integral
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -24,56 +20,33 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
 from skvfl._columns import refuse_masked
-from skvfl._sklearn import (
-    Interval,
-    StrOptions,
-    _check_feature_names_in,
-    _fit_context,
+from skvfl._encoding import ENOUGH_LATER_ROWS, encode
+from skvfl._kinds import (
+    CATEGORIES,
+    EMPTY,
+    NUMERIC_DTYPES,
+    TOO_LARGE,
+    all_missing,
+    kinds_and_values,
+    numeric_table,
+    read_series,
+    read_values,
 )
-from skvfl._text import (
-    AWARE_DATETIMES,
-    DATETIMES,
-    DURATIONS,
-    NUMBERS,
-    OBJECT_DTYPES,
-    PLAIN,
-    STRINGS,
-    guess,
-)
+from skvfl._sklearn import Interval, StrOptions, _check_feature_names_in, _fit_context
+from skvfl._text import NUMBERS, PLAIN, STRINGS, guess
 from skvfl._warnings import warn_about_column
 from skvfl.exceptions import InvalidColumnError
-
-CATEGORIES = "categories"  # strings that somebody has declared to be categories
-EMPTY = "no values"
 
 INFINITE = (
     "holds infinite values (inf); replace them by missing values or clip them on "
     "purpose before fitting"
 )
-TOO_LARGE = (
-    "holds values too large for {} once standardised; clip them on purpose or express "
-    "them in another unit"
-)
-UNSUPPORTED = (
-    "holds values of type {}; an argument must be a table of strings, numbers, "
-    "booleans or times: convert this column or leave it out"
-)
-FAMILIES = {
-    STRINGS: str,
-    DURATIONS: (timedelta, np.timedelta64),  # numpy's one is also a number
-    NUMBERS: (Real, Decimal, np.bool_),
-    DATETIMES: (date, np.datetime64),
-}
-MISSING_TYPES = {"NoneType", "NAType", "NaTType"}
-NUMERIC_DTYPES = "biuf"
-WIDE_INTEGERS = {nw.Int128, nw.UInt128}
 ONE_SECOND = np.timedelta64(1, "s")
 CHUNK_CELLS = 2**15
-NOT_FOUND = -2  # a category, in place of its output column
 
 # Warnings about a column speak of shares, which few rows do not give.
 ENOUGH_ROWS = 20
-ENOUGH_LATER_ROWS = 10
+BY_CHANCE = 1e-3
 FEW_ROWS = 200  # where repeated numbers show first, in a column that has them
 NAME_OF_ID = re.compile(r"(?i:(?:_|\b)(?:id|ids|uuid|guid)(?:_|\b))|[a-z]I[Dd]$")
 ID_NUMBERS = (
@@ -90,23 +63,11 @@ RARE = (
     "learn from or to have a column of its own; group the categories, or convert the "
     "column if it is numbers or dates"
 )
-UNKNOWN = (
-    "holds categories that fit did not see in {} of {} rows; they count as unknown: "
-    "look for another spelling or another coding"
-)
-OTHER_CASE = (
-    "holds categories that differ from those of fit only by upper and lower case in "
-    "{} of {} rows; they count as unknown"
-)
-OTHER_BLANKS = (
-    "holds categories that differ from those of fit only by blanks in {} of {} rows; "
-    "the blanks are ignored"
+NO_VALUE = (
+    "has no value in any of {} rows, and had one in {:.0%} of those of fit: they count "
+    "as missing; look whether the column was delivered"
 )
 UNREAD = "holds text that cannot be read as {} in {} of {} rows; it counts as missing"
-
-
-class CellTypeError(InvalidColumnError, TypeError):
-    """A column holds values of a type that cannot be preprocessed."""
 
 
 class PartyPreprocessor(TransformerMixin, BaseEstimator):
@@ -296,11 +257,11 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             check_array(np.empty(frame.shape), estimator=self)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if is_frame:
-            table = _numeric_table(frame)
+            table = numeric_table(frame)
             if table is None:
-                return self._read_columns(frame, _read_series)
+                return self._read_columns(frame, read_series)
         elif table.dtype.kind not in NUMERIC_DTYPES:
-            return self._read_columns(table, _read_values)
+            return self._read_columns(table, read_values)
         return table
 
     def _check_array(self, X):
@@ -341,12 +302,13 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         self._encodings = {}
         self._origins = {}
         self._readings = {}
+        self._missing = {}  # share of each column's rows in fit without a value
         if self._sparse:
             kinds = self._fit_sparse(table)
         else:
             if isinstance(table, list):
                 table = list(map(self._understand, range(len(table)), table))
-            kinds = self._fit_columns(_columns(table))
+            kinds = self._fit_columns(kinds_and_values(table))
         for j, kind in enumerate(kinds):
             if kind == EMPTY:
                 self._warn(j, "has no value at all: it becomes a constant 0")
@@ -356,7 +318,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     def _understand(self, j, column):
         """Read text that is numbers or times; learn how categories are encoded."""
         kind, values = column
-        if kind not in (STRINGS, CATEGORIES) or _all_missing(values):
+        if kind not in (STRINGS, CATEGORIES) or all_missing(values):
             return kind, values
         counts = Counter(values)
         missing = counts.pop(None, 0)
@@ -370,7 +332,8 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 if reading.kind == NUMBERS:
                     self._warn_of_numeric_id(j, typed)
                 return reading.kind, typed
-        self._encodings[j] = _encode(counts, missing, self.max_categories)
+        self._encodings[j] = encode(counts, missing, self.max_categories)
+        self._missing[j] = missing / len(values)
         if not (kind == STRINGS and remark):
             self._warn_of_rare(j, counts)
         return STRINGS, values
@@ -379,7 +342,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         kinds = []
         statistics = []
         for j, (kind, values) in enumerate(columns):
-            if _all_missing(values):
+            if all_missing(values):
                 kind = EMPTY
                 statistics.append((0.0, 0.0, np.inf))
             elif kind != STRINGS:
@@ -389,7 +352,9 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 elif values.dtype.kind in "iu":
                     self._warn_of_numeric_id(j, values)
                 with self._naming(j):
-                    statistics.append(_statistics(values))
+                    n_present, *column = _statistics(values)
+                statistics.append(column)
+                self._missing[j] = 1 - n_present / len(values)
             kinds.append(kind)
         self._median, self._mean, self._scale = np.reshape(statistics, (-1, 3)).T
         return kinds
@@ -445,11 +410,29 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             )
         if self._sparse:
             return self._transform_sparse(table)
+        self._warn_of_columns_without_values(table)
         if isinstance(table, np.ndarray) and not self._encodings and not self._origins:
             out = np.empty(table.shape, dtype=self.dtype)
             self._standardise(table, out, np.arange(table.shape[1]), slice(None))
             return out
-        return self._transform_columns(list(_columns(table)))
+        return self._transform_columns(list(kinds_and_values(table)))
+
+    def _warn_of_columns_without_values(self, table):
+        """Say which columns have no value at all, though some others have one."""
+        if isinstance(table, list):
+            columns = [values for _, values in table]
+        else:
+            columns = table.T
+        n_rows = len(columns[0])
+        if n_rows < ENOUGH_LATER_ROWS:
+            return
+        empty = [j for j, values in enumerate(columns) if all_missing(values)]
+        if len(empty) == len(columns) > 1:  # rows that the party does not hold
+            return
+        for j in empty:
+            usual = self._missing.get(j, 1.0)
+            if usual**n_rows < BY_CHANCE:
+                self._warn(j, NO_VALUE.format(n_rows, 1 - usual))
 
     def _transform_columns(self, columns):
         n_rows = len(columns[0][1])
@@ -485,7 +468,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             return _seconds(values, self._origins[j]) if j in self._origins else values
         if fitted == EMPTY and kind == NUMBERS:
             return values
-        if fitted != EMPTY and not _all_missing(values):
+        if fitted != EMPTY and not all_missing(values):
             raise InvalidColumnError(
                 f"held {fitted} in fit and holds {kind} now; convert it to {fitted}, "
                 "or fit again"
@@ -551,114 +534,6 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         return tags
 
 
-class Encoding(NamedTuple):
-    """One-hot columns of one feature.
-
-    Attributes
-    ----------
-    codes : dict of {str or None: int}
-        Output column of every category that has one of its own.
-    unknown : int
-        Output column of all other categories, or -1 if there is none.
-    labels : list of str
-        Names of the output columns.
-    rare : float
-        Share of the rows of fit whose category has no column of its own.
-    tidy : bool
-        Whether no category of fit had blanks too many.
-    """
-
-    codes: dict[str | None, int]
-    unknown: int
-    labels: list[str]
-    rare: float
-    tidy: bool
-
-    def write(self, values, out):
-        """Set the ones of ``values`` in a block of zeros.
-
-        Returns
-        -------
-        remark : str or None
-            What users should be told about the column.
-        """
-        found = map(self.codes.get, values, repeat(NOT_FOUND))
-        codes = np.fromiter(found, np.intp, len(values))
-        strange = np.flatnonzero(codes == NOT_FOUND)
-        remark = None
-        if strange.size:
-            others = values[strange]
-            tidied = {
-                text: self.codes.get(_tidy(text), NOT_FOUND) for text in set(others)
-            }
-            codes[strange] = [tidied[text] for text in others]
-            remark = self._remark(values, others, tidied)
-            codes[codes == NOT_FOUND] = self.unknown
-        rows = np.flatnonzero(codes >= 0)
-        out[rows, codes[rows]] = 1
-        return remark
-
-    def _remark(self, values, others, tidied):
-        """Why so many categories are not those of fit, if that is out of the common."""
-        counts = Counter(others)
-        del counts[None]
-        unknown = {text: n for text, n in counts.items() if tidied[text] == NOT_FOUND}
-        n_unknown = sum(unknown.values())
-        n_present = len(values) - np.count_nonzero(values == None)  # noqa: E711
-        if self.unknown < 0 and unknown:
-            known = {label.casefold() for label in self.codes if label is not None}
-            n_case = sum(
-                n for text, n in unknown.items() if _tidy(text).casefold() in known
-            )
-            if n_case:
-                return OTHER_CASE.format(n_case, n_present)
-        # As far above the share of fit as below all of them.
-        usual = (1 + self.rare) / 2
-        if n_present >= ENOUGH_LATER_ROWS and n_unknown > usual * n_present:
-            return UNKNOWN.format(n_unknown, n_present)
-        n_blanks = counts.total() - n_unknown
-        if self.tidy and n_blanks:
-            return OTHER_BLANKS.format(n_blanks, n_present)
-        return None
-
-
-def _tidy(label):
-    """A category without blanks around it, and with single ones inside."""
-    return None if label is None else " ".join(label.split())
-
-
-def _encode(counts, missing, max_categories):
-    """Choose categories as OneHotEncoder does; forget the infrequent ones."""
-    tidied = Counter()
-    for label, count in counts.items():
-        tidied[_tidy(label)] += count
-    is_tidy = all(label in counts for label in tidied)
-    counts = tidied
-    if missing:
-        counts[None] = missing
-    categories = sorted(counts, key=lambda label: (label is None, label or ""))
-    unknown = -1
-    rare = 0.0
-    if len(categories) >= max_categories:
-        unknown = max_categories - 1
-        kept = set(sorted(categories, key=counts.get)[-unknown:])
-        categories = [label for label in categories if label in kept]
-        rare = 1 - sum(counts[label] for label in kept) / counts.total()
-    missing = _unused("nan", counts)
-    labels = [missing if label is None else label for label in categories]
-    if unknown >= 0:
-        labels.append(_unused("infrequent_sklearn", counts))
-    codes = {label: code for code, label in enumerate(categories)}
-    return Encoding(codes, unknown, labels, rare, is_tidy)
-
-
-def _unused(name, taken):
-    """A name that is not a category already."""
-    while name in taken:
-        name += "_"
-    return name
-
-
 def _why_identifier(values, is_called_one):
     """What makes a column of whole numbers look like an identifier, or None."""
     n_rows = len(values)
@@ -686,7 +561,7 @@ def _why_if_all_differ(values, is_called_one):
 
 
 def _statistics(values):
-    """Median, mean and scale of a column whose missing values take the median."""
+    """Number of values of a column; its median, which the others take, mean, scale."""
     n_rows = len(values)
     values = values.astype(np.float64)
     if np.isnan(values).any():
@@ -705,7 +580,7 @@ def _statistics(values):
         raise InvalidColumnError(TOO_LARGE.format("float64"))
     if scale <= 10 * np.finfo(np.float64).eps * abs(mean):
         scale = 1.0
-    return median, mean, scale
+    return len(values), median, mean, scale
 
 
 def _median(values):
@@ -727,157 +602,3 @@ def _seconds(times, origin):
     """Seconds since ``origin``; NaN where missing."""
     whole = times.astype(origin.dtype)
     return (whole - origin) / ONE_SECOND + (times - whole) / ONE_SECOND
-
-
-def _numeric_table(frame):
-    """Convert a frame whose columns are all of one numeric type; else None."""
-    dtypes = set(frame.schema.values())
-    if dtypes & WIDE_INTEGERS:  # which numpy does not have
-        frame = frame.select(
-            nw.col(name).cast(nw.Float64) if dtype in WIDE_INTEGERS else nw.col(name)
-            for name, dtype in frame.schema.items()
-        )
-        dtypes = set(frame.schema.values())
-    if len(dtypes) == 1 and dtypes.pop().is_numeric():
-        table = frame.to_numpy()
-        if table.dtype.kind in NUMERIC_DTYPES:
-            return table
-    return None
-
-
-def _columns(table):
-    """Pairs of kind and values of what was read."""
-    if isinstance(table, list):
-        return table
-    return ((NUMBERS, np.ascontiguousarray(column)) for column in table.T)
-
-
-def _read_series(series):
-    """Kind and values of a frame's column."""
-    if series.dtype in (nw.Categorical, nw.Enum):
-        return CATEGORIES, _labels(series.to_list())
-    if series.dtype in WIDE_INTEGERS:
-        series = series.cast(nw.Float64)
-    kind, values = _read_values(series.to_numpy())
-    if kind == DATETIMES and getattr(series.dtype, "time_zone", None):
-        kind = AWARE_DATETIMES
-    return kind, values
-
-
-def _read_values(values):
-    """Kind and values of an array; strings are objects with None where missing."""
-    if values.ndim != 1:
-        raise CellTypeError(UNSUPPORTED.format("list"))
-    match values.dtype.kind:
-        case "b" | "i" | "u" | "f":
-            return NUMBERS, values
-        case "M":
-            return DATETIMES, values
-        case "m" if np.datetime_data(values.dtype)[0] not in ("Y", "M", "generic"):
-            return DURATIONS, values
-        case "O" | "U" | "T":
-            return _read_objects(values.astype(object, copy=False))
-        case "c":
-            raise InvalidColumnError(
-                "holds complex numbers. Complex data not supported"
-            )
-    raise CellTypeError(UNSUPPORTED.format(values.dtype))
-
-
-def _read_objects(values):
-    for cell_type in set(map(type, values)):
-        if _family(cell_type) is None:
-            raise CellTypeError(UNSUPPORTED.format(cell_type.__name__))
-    missing = _missing(values)
-    present = values[~missing]
-    kinds = {_family(cell_type) for cell_type in set(map(type, present))}
-    if DATETIMES in kinds:
-        times = filter(_is_time, present)
-        kinds = kinds - {DATETIMES} | {_time_kind(value) for value in times}
-    if len(kinds) == 2 and STRINGS in kinds:
-        kinds.remove(STRINGS)
-        return _read_mixture(*kinds, values, missing)
-    if len(kinds) > 1:
-        raise InvalidColumnError(
-            f"mixes {' and '.join(sorted(kinds))}; convert it to one of them"
-        )
-    kind = kinds.pop() if kinds else STRINGS
-    if kind == STRINGS:
-        return STRINGS, np.where(missing, None, values)
-    return kind, _typed(kind, present, missing)
-
-
-def _read_mixture(kind, values, missing):
-    """Values of one kind of which some are text that can be read in one way only."""
-    is_text = np.fromiter((isinstance(value, str) for value in values), bool)
-    typed, n_unread = PLAIN[kind].read(np.where(is_text, values, None))
-    if n_unread:
-        raise InvalidColumnError(
-            f"mixes {' and '.join(sorted([kind, STRINGS]))}; convert it to one of them"
-        )
-    others = ~(is_text | missing)
-    typed[others] = _typed(kind, values[others], ~others)[others]
-    return kind, typed
-
-
-def _typed(kind, present, missing):
-    """Array of a kind with these values where none is missing."""
-    if kind == AWARE_DATETIMES:
-        utc = [value.astimezone(UTC).replace(tzinfo=None) for value in present]
-        present = np.array(utc, dtype=object)
-    typed = np.full(len(missing), None).astype(OBJECT_DTYPES[kind])
-    try:
-        typed[~missing] = present.astype(typed.dtype)
-    except OverflowError:
-        raise InvalidColumnError(TOO_LARGE.format(typed.dtype)) from None
-    return typed
-
-
-def _family(cell_type):
-    """Kind of the values of a Python type; None if it is not supported."""
-    if cell_type.__name__ in MISSING_TYPES:
-        return EMPTY
-    for kind, types in FAMILIES.items():
-        if issubclass(cell_type, types):
-            return kind
-    return None
-
-
-def _is_time(value):
-    return _family(type(value)) == DATETIMES
-
-
-def _time_kind(time):
-    aware = getattr(time, "tzinfo", None) is not None
-    return AWARE_DATETIMES if aware else DATETIMES
-
-
-def _missing(values):
-    types = set(map(type, values))
-    if types == {str}:
-        return np.zeros(len(values), dtype=bool)
-    absent = {cell_type for cell_type in types if cell_type.__name__ in MISSING_TYPES}
-    flags = (type(value) in absent or value != value for value in values)
-    return np.fromiter(flags, bool, len(values))
-
-
-def _all_missing(values):
-    if values.dtype.kind == "O":
-        return all(value is None for value in values)
-    return values.dtype.kind in "fmM" and bool(np.isnan(values).all())
-
-
-def _labels(values):
-    """Names of categories of any type; None where missing."""
-    labels = [
-        None if missing else _label(value)
-        for value, missing in zip(values, _missing(values), strict=True)
-    ]
-    return np.array(labels, dtype=object)
-
-
-def _label(value):
-    """Name of a category; whole numbers have the same one as int and as float."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.utils import check_consistent_length, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
@@ -44,6 +43,7 @@ from skvfl._sklearn import (
     _fit_context,
     _num_samples,
 )
+from skvfl._warnings import warn
 from skvfl.exceptions import PrivacyLeakWarning
 from skvfl.federation import CommunicationLog, TransformerParty
 from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_of
@@ -264,7 +264,6 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         classifies = is_classifier(self)
         labels = self._encode_classes(y) if classifies else self._encode_target(y)
         X = self._fit_partition(X, y, to_split)
-        check_consistent_length(X, labels)
         weights = self._weights(X, labels, sample_weight)
         context = self._init_callback_context(max_subtasks=2)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
@@ -525,11 +524,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         if self.class_weight is not None and not is_classifier(self):
             raise ValueError("class_weight is for classifiers only")
         if self.class_weight is not None and self.label_protection:
-            warnings.warn(
+            warn(
                 "class_weight gives the rows of a class one weight, which shows the "
                 "server which aliases may belong together",
                 PrivacyLeakWarning,
-                stacklevel=4,
             )
         return self._row_weights(X, sample_weight, self.class_weight, labels)
 

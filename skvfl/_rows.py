@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from skvfl._preprocessing import _missing
+from skvfl._kinds import missing_objects
 from skvfl.exceptions import InvalidOutputError, ShareableError
 
 
@@ -68,7 +68,7 @@ def _missing_values(values: np.ndarray) -> np.ndarray:
         missing: np.ndarray = np.isnan(values)
     elif values.dtype.kind in "OT":
         try:
-            missing = _missing(values.astype(object))
+            missing = missing_objects(values.astype(object))
         except ValueError:  # a cell is an array itself, which preparation refuses
             missing = np.zeros(len(values), dtype=bool)
     else:
@@ -124,6 +124,8 @@ def apply(
             f"{what} gave a masked array, whose masked cells would be used; "
             "let it fill them"
         )
+    if isinstance(output, np.matrix):  # scikit-learn's own steps refuse it
+        output = np.asarray(output)
     if len(getattr(output, "shape", ())) != 2:
         raise InvalidOutputError(
             f"{what}'s output is not a table: let it give a frame, or an array of rows "
@@ -172,7 +174,8 @@ def explained(step: Any, table: Any) -> Iterator[None]:
             raise
         raise InvalidOutputError(
             f"{type(step).__name__} failed on a table with {reason}; let the "
-            'transformer before it impute and encode, as transformer="auto" does'
+            "transformer before it impute, encode and name columns, as "
+            'transformer="auto" does'
         ) from exc
 
 
@@ -180,6 +183,8 @@ def _unusual(table: Any) -> str | None:
     """What many transformers do not take in a table, in words."""
     if not table.shape[1]:
         return "no column"
+    if getattr(getattr(table, "columns", None), "has_duplicates", False):
+        return "two columns of one name"
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         if not all(dtype.is_numeric() for dtype in frame.schema.values()):

@@ -12,7 +12,6 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
@@ -100,7 +99,6 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         to_split, to_parties, to_rows = seed_sequence(self.random_state).spawn(3)
         X = self._fit_partition(X, y, to_split)
         active = self._active
-        check_consistent_length(X, labels)
         blocks = self._split(X, fitting=True)
         parties = [
             party.holding(

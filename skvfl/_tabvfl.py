@@ -13,7 +13,6 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
@@ -205,7 +204,6 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _fit(self, X, y, labels, weights, n_outputs, loss):
         to_split, to_parties, to_training = seed_sequence(self.random_state).spawn(3)
         X = self._fit_partition(X, y, to_split)
-        check_consistent_length(X, labels)
         self._check_sizes(len(labels))
         blocks = self._split(X, fitting=True)
         parties = [

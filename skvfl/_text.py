@@ -213,10 +213,15 @@ class _NumberFormat(NamedTuple):
     decimal: str
     grouping: str
     unit: tuple[str, str]
+    doubtful: str = ""
 
 
 class Numbers(_NumberFormat, Reading):
-    """Numbers with one decimal sign, one separator of thousands and one unit."""
+    """Numbers with one decimal sign, one separator of thousands and one unit.
+
+    A number such as ``1.234`` whose only separator is the `doubtful` one is not read:
+    that sign never had this role in fit, where the other one stood before three digits.
+    """
 
     kind = NUMBERS
 
@@ -253,7 +258,8 @@ class Numbers(_NumberFormat, Reading):
         if unit == ("", "") and _are_codes(parts.values()):
             return None, None
         decimal, grouping, remark = _choose_separators(weights)
-        return cls(decimal, grouping, unit), remark
+        doubtful = _doubtful_separator(weights, decimal, grouping)
+        return cls(decimal, grouping, unit, doubtful), remark
 
     def parse(self, text):
         """Value of one cell, or None where it cannot be read."""
@@ -264,6 +270,8 @@ class Numbers(_NumberFormat, Reading):
             return float(part.special)
         core = _canonical(part.core, self.decimal, self.grouping)
         if core is None or part.unit != self.unit:
+            return None
+        if self.doubtful and _stands_before_three(self.doubtful, part.core):
             return None
         return part.sign * float(core + part.exponent)
 
@@ -346,6 +354,33 @@ def _choose_separators(weights):
         slips = used == {","} and point >= 0.99 * comma and comma >= 100
         return (".", ",", None) if slips else (*best, None)
     return _thousands_or_decimals(weights, used & {".", ","})
+
+
+def _stands_before_three(sign, core):
+    """Whether a number may have this separator for thousands or for decimals."""
+    first, *rest = core.split(sign)
+    return (
+        1 <= len(first) <= 3
+        and first.isdecimal()
+        and bool(rest)
+        and all(len(group) == 3 and group.isdecimal() for group in rest)
+    )
+
+
+def _doubtful_separator(weights, decimal, grouping):
+    """The sign that may take the other one's place in another export, or "".
+
+    Where all separators of a column stand before three digits and have one role, a
+    later number with the other separator before three digits may be of either kind.
+    """
+    present = {sign for core in weights for sign in (decimal, grouping) if sign in core}
+    if len(present) != 1 or not {decimal, grouping} <= {".", ","}:
+        return ""
+    (sign,) = present
+    separated = [core for core in weights if sign in core]
+    if not all(_stands_before_three(sign, core) for core in separated):
+        return ""
+    return grouping if sign == decimal else decimal
 
 
 def _thousands_or_decimals(weights, used):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import clone, is_classifier
-from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
@@ -332,7 +331,6 @@ class _BaseVFedSec(_BaseSplitNN):
         sequences = seed_sequence(self.random_state).spawn(3)
         to_split, to_parties, to_rows = sequences
         X = self._fit_partition(X, y, to_split)
-        check_consistent_length(X, labels)
         n_rows = len(labels)
         to_deal, to_order = to_rows.spawn(2)
         held = self._deal(n_rows, np.random.default_rng(to_deal))

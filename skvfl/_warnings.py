@@ -1,4 +1,4 @@
-"""Warnings about columns, which name the party that holds them."""
+"""Warnings that point to the user's line, and name the party where there is one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def speaking_for(party: str) -> Iterator[None]:
 
 
 def warn_about_column(message: str) -> None:
-    """Warn, pointing to the user's line; name the party where there is one.
+    """Warn about a column; name the party that holds it, where there is one.
 
     Parameters
     ----------
@@ -35,8 +35,20 @@ def warn_about_column(message: str) -> None:
     party = _PARTY.get()
     if party is not None:
         message = f"party {party!r}: {message}"
+    warn(message, ColumnWarning)
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn, pointing to the user's line, however many calls of ours lie between.
+
+    Parameters
+    ----------
+    message : str
+        Quotes no value.
+    category : type of Warning
+    """
     level = 1
     frame = sys._getframe()
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _OWN:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, ColumnWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)

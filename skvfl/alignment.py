@@ -170,13 +170,16 @@ class _Keyed(NamedTuple):
 
     @classmethod
     def read(cls, name, table, on, duplicates):
+        try:
+            column_names(table)
+        except (TypeError, ValueError) as exc:  # names that repeat, or are no strings
+            raise type(exc)(f"party {name!r}: {exc}") from None
         frame = nw.from_native(table, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
             raise TypeError(
                 f"party {name!r}: its table is a {type(table).__name__}; give a data "
                 "frame, whose columns have names (a lazy one after its collect())"
             )
-        column_names(table)
         frame = _without_mark(frame)
         key = on if isinstance(on, str) else on.get(name)
         if key not in frame.columns:

@@ -110,7 +110,10 @@ class MissingPartyWarning(UserWarning):
 
 
 class MissingRowsWarning(UserWarning):
-    """A party holds no value of some rows, which are predicted from imputed ones."""
+    """A party holds no value of some rows that are to be predicted.
+
+    The message counts them and says what stands for the party's part of them.
+    """
 
 
 class PrivacyLeakWarning(UserWarning):

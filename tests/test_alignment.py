@@ -210,3 +210,10 @@ def test_ids_that_are_no_number_are_missing(convert, lacking):
     shop = convert({"id": [1.0, 3.0], "spend": [1, 2]})
     with pytest.raises(AlignmentError, match=r"'bank': 1 of 3 ids .* are missing"):
         align({"bank": bank, "shop": shop}, "id")
+
+
+@pytest.mark.parametrize("names", [["id", "q", "q"], ["id", "q", 0]])
+def test_names_that_cannot_be_used_are_those_of_a_party(names):
+    bank = pd.DataFrame([[1, 2, 3]], columns=names)
+    with pytest.raises((TypeError, ValueError), match=r"party 'bank': .*names?"):
+        align({"bank": bank, "shop": pd.DataFrame({"id": [1], "z": [1]})}, on="id")

@@ -230,6 +230,7 @@ WRONG_NETWORKS = {
     "rows": (lambda i, o: nn.Sequential(nn.Linear(i, o), Rows()), r"\(2, \d+\) for 3"),
     "deep": (lambda i, o: Output(lambda z: z[None], i), r"\(1, 3, 2\) for 3 rows"),
     "tuple": (lambda i, o: Output(lambda z: (z, z), i), "output is .*tuple.* floats"),
+    "doubles": (lambda i, o: Output(lambda z: z.double(), i), "float64 .*float32"),
     "integers": (lambda i, o: Output(lambda z: z.long(), i), "output is torch.int64"),
     "nothing": (lambda i, o: None, "gave a NoneType where a torch.nn.Module is due"),
     "class": (lambda i, o: nn.Linear, "gave the class Linear where"),

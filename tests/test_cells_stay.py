@@ -210,6 +210,14 @@ def test_transformers(transformer):
         assert isinstance(error, ValueError | TypeError)
 
 
+@pytest.mark.parametrize("each", ESTIMATORS + TRANSFORMERS, ids=_name)
+def test_what_is_no_table(each):
+    bad = np.full(12, 8675309.0)
+    for X in (bad, bad.tolist(), {"a": bad}, 8675309.0, pd.Series(bad)):
+        error = assert_tells_nothing(clone(each).fit, X, np.arange(12) % 2)
+        assert isinstance(error, ValueError | TypeError)
+
+
 @pytest.mark.parametrize(
     "splitter", [ImportanceSplit(random_state=0), CorrelationSplit(random_state=0)]
 )

@@ -1208,6 +1208,9 @@ def test_a_block_has_all_rows_however_many_there_are(n_rows):
 class Plain(TransformerMixin, BaseEstimator):
     """A transformer with the tags that all have."""
 
+    def fit(self, X, y=None):
+        return self
+
     def transform(self, X):
         return X
 

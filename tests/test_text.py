@@ -335,7 +335,7 @@ ANSWERS = ["yes", "no"] * 40
 
 def test_blanks_are_ignored_and_said():
     fitted = fit(ANSWERS)
-    message = r"'amount' .* only by blanks in 80 of 80 rows; the blanks are ignored"
+    message = r"'amount' .* only by blanks, .* in 80 of 80 rows; that is ignored"
     with pytest.warns(ColumnWarning, match=message):
         later = out(fitted, [f" {text}  " for text in ANSWERS])
     assert_array_equal(later, out(fitted, ANSWERS))
@@ -352,6 +352,7 @@ def test_blanks_in_fit_need_no_word():
     [
         (["oui", "non"] * 10, "did not see in 20 of 20 rows"),
         (["yes"] * 4 + ["non"] * 6, "did not see in 6 of 10 rows"),
+        (["yes"] * 5 + ["non"] * 5, "did not see in 5 of 10 rows"),
         (["yes"] * 9 + ["YES"], "upper and lower case in 1 of 10 rows"),
     ],
 )
@@ -365,8 +366,54 @@ def test_unknown_categories_are_counted(later, message):
 def test_few_unknown_categories_need_no_word():
     fitted = fit(ANSWERS)
     out(fitted, ["oui"])
-    out(fitted, ["yes"] * 6 + ["non"] * 4)
-    out(fitted, [None] * 20)
+    out(fitted, ["yes"] * 8 + ["non"] * 2)
+
+
+def test_accents_are_read_in_either_encoding():
+    composed = ["caf\u00e9", "th\u00e9"] * 20
+    fitted = fit(composed)
+    with pytest.warns(ColumnWarning, match="accents are encoded, in 40 of 40 rows"):
+        later = out(fitted, [text.replace("\u00e9", "e\u0301") for text in composed])
+    assert_array_equal(later, out(fitted, composed))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ANSWERS,
+        np.arange(80) / 7,
+        [f"2020-01-{d:02d}" for d in range(1, 29)],
+        [f"{i / 7:.3f}" for i in range(80)],
+    ],
+)
+def test_a_column_without_any_value_later_is_named(column):
+    fitted = fit(column)
+    with pytest.warns(ColumnWarning, match=r"'amount' .* no value in any of 20 rows"):
+        out(fitted, [None] * 20)
+    out(fitted, [None] * 9)
+    both = {"amount": column, "rest": np.arange(len(column)) / 7}
+    two = PartyPreprocessor().fit(pd.DataFrame(both))
+    with pytest.warns(ColumnWarning, match="'amount'"):
+        two.transform(pd.DataFrame({"amount": [None] * 20, "rest": 1}))
+    two.transform(pd.DataFrame({"amount": [None] * 20, "rest": np.nan}))
+
+
+def test_a_column_that_is_mostly_empty_in_fit_may_be_empty_later():
+    for column in ([1.5, *[np.nan] * 59], ["yes", *[None] * 59]):
+        out(fit(column), [None] * 20)
+
+
+@pytest.mark.parametrize("signs", [",.", ".,"])
+def test_separators_that_changed_since_fit_are_said(signs):
+    """12,345 in fit and 12.345 later is more likely twelve thousand than twelve."""
+    amounts = range(1_000, 90_000, 977)
+    parts = [f"{each:,}".replace(",", signs[0]) for each in amounts]
+    fitted = fit([*parts, parts[0]])  # all different would be an identifier
+    with pytest.warns(ColumnWarning, match=r"'amount' .* cannot be read as numbers"):
+        later = out(fitted, [f"{a:,}".replace(",", signs[1]) for a in amounts])
+    assert len(np.unique(later)) == 1
+    halves = fit([f"{each:,}{signs[1]}5".replace(",", signs[0]) for each in range(80)])
+    out(halves, [f"1{signs[1]}125"] * 20)
 
 
 def test_rare_categories_of_fit_are_not_unknown_later():

@@ -1234,9 +1234,10 @@ What holds here, and what does not:
 - **Private guests that learn nothing**, whose ε has no hole, are ahead of the paper's
   numbers on phishing. Eight features are too few where a guest holds many columns:
   they miss them on mnist by far, and from ε = 4 on ujiindoorloc and covtype. With 32
-  (the default, at no cost in privacy) they are ahead on ujiindoorloc, about even on
-  covtype, and on mnist, from a sixth of the rows, between three points above (ε = 2)
-  and three below (ε = 8).
+  (the default) they are ahead on ujiindoorloc, about even on covtype, and on mnist,
+  from a sixth of the rows, between three points above (ε = 2) and three below (ε = 8).
+  More features cost nothing of ε, but of a guest that has no more columns than features
+  the host can compute every prepared cell.
 - **A wide table with up to 200 parties**: FedOnce-L0 keeps its accuracy while one party
   alone falls towards chance, as in the paper.
 - **The guest is of no use to a host that has the important columns**, as in the paper;

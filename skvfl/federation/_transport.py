@@ -87,9 +87,9 @@ class Session(ABC):
         skip_late : bool, default=False
             Whether a party that does not answer in time is left out of the replies
             instead of ending the session. What it answers later is counted and
-            dropped, and until then such calls do not ask it again. Who stands still
-            half way through a message, larger than a connection holds, still ends the
-            session: what is left of it cannot be told from the next one.
+            dropped, and until then such calls do not ask it again. A party that
+            stalls in the middle of a message, which is longer than a connection holds,
+            still ends the session: what is left of it cannot be told from the next one.
         reply : Reply or dict of str to Reply, default=ANYTHING
             What is expected of everybody's reply, or of each party's by its name.
         **arguments : arrays, scalars, strings, lists and dicts

@@ -133,11 +133,11 @@ class Build:
                 "take n_inputs columns"
             ) from exc
         due = _PROBED_ROWS, self.n_outputs
-        if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
+        if not isinstance(outputs, torch.Tensor) or outputs.dtype != torch.float32:
             kind = outputs.dtype if isinstance(outputs, torch.Tensor) else type(outputs)
             raise TrainingError(
                 f"{call} gave a network whose output is {kind} where a tensor of "
-                f"floats of shape {due} is due"
+                f"floats (float32) of shape {due} is due"
             )
         if outputs.shape != due:
             raise TrainingError(
