@@ -171,7 +171,8 @@ class _Keyed(NamedTuple):
     @classmethod
     def read(cls, name, table, on, duplicates):
         try:
-            column_names(table)
+            if not hasattr(table, "collect"):  # a lazy frame would work out its names
+                column_names(table)
         except (TypeError, ValueError) as exc:  # names that repeat, or are no strings
             raise type(exc)(f"party {name!r}: {exc}") from None
         frame = nw.from_native(table, eager_only=True, pass_through=True)
