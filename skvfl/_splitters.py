@@ -46,7 +46,8 @@ class _ColumnSplitter(BaseEstimator):
         X : array-like, sparse matrix or dataframe of shape (n_samples, n_features)
             The whole table, before it is divided.
         y : array-like of shape (n_samples,), default=None
-            The labels. Only :class:`ImportanceSplit` looks at them.
+            The labels. Only :class:`ImportanceSplit` looks at them, and leaves out
+            rows without one.
 
         Returns
         -------
