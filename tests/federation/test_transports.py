@@ -891,8 +891,8 @@ def test_script_needs_no_main_guard_and_takes_its_parties_along(tmp_path):
 # The tripwire: no code but the party's own reads what a party holds
 
 
-class TrippedError(BaseException):
-    """Somebody else read what a party holds."""
+class TrippedError(SystemExit):
+    """Somebody else read what a party holds; a kind that passes through parties."""
 
 
 @pytest.fixture
