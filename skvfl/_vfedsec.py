@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.base import clone, is_classifier
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
@@ -375,7 +375,8 @@ class _BaseVFedSec(_BaseSplitNN):
 
     def _expected_labels(self, n_rows):
         """What is expected of the labels of a batch."""
-        if is_classifier(self):
+        # Asked in every round, where is_classifier would put all tags together anew.
+        if isinstance(self, ClassifierMixin):
             return Vector(n_rows, len(self.classes_))
         return Rows(n_rows, 1)
 
