@@ -80,6 +80,7 @@ class Encoding(NamedTuple):
         del counts[None]
         unknown = {text: n for text, n in counts.items() if tidied[text] == NOT_FOUND}
         n_unknown = sum(unknown.values())
+        # Compared cell by cell, which `is` would not do.
         n_present = len(values) - np.count_nonzero(values == None)  # noqa: E711
         if self.unknown < 0 and unknown:
             known = {label.casefold() for label in self.codes if label is not None}
