@@ -2,18 +2,6 @@
 
 from importlib import import_module
 
-from skvfl._partition import VerticalPartitioner
-from skvfl._preprocessing import PartyPreprocessor
-from skvfl._projection import GaussianProjection
-from skvfl._random_features import RandomFeaturesEncoder
-from skvfl._random_projection import RandomProjectionVFL
-from skvfl._splitters import (
-    Contiguous,
-    CorrelationSplit,
-    ImageTiles,
-    ImportanceSplit,
-    RoundRobin,
-)
 from skvfl.evaluation import ComparisonDisplay, compare
 from skvfl.federation import (
     CommunicationLog,
@@ -21,25 +9,37 @@ from skvfl.federation import (
     ProcessTransport,
     record_communication,
 )
+from skvfl.fedonce._random_features import RandomFeaturesEncoder
+from skvfl.partition._partitioner import VerticalPartitioner
+from skvfl.partition._preprocessing import PartyPreprocessor
+from skvfl.partition._splitters import (
+    Contiguous,
+    CorrelationSplit,
+    ImageTiles,
+    ImportanceSplit,
+    RoundRobin,
+)
+from skvfl.rap._estimator import RandomProjectionVFL
+from skvfl.rap._projection import GaussianProjection
 
 __version__ = "0.1.0.dev0"
 
 # What needs torch is imported when it is first asked for.
 _LAZY = {
-    "APCVFLClassifier": "skvfl._apc",
-    "APCVFLRegressor": "skvfl._apc",
-    "AutoencoderTransformer": "skvfl._autoencoder",
-    "ClientFailures": "skvfl._tabvfl",
-    "EncoderEvaluationDisplay": "skvfl._autoencoder",
-    "FedOnceClassifier": "skvfl._fedonce",
-    "FedOnceRegressor": "skvfl._fedonce",
-    "NoiseAsTargetsEncoder": "skvfl._noise_as_targets",
-    "SplitNNClassifier": "skvfl._splitnn",
-    "SplitNNRegressor": "skvfl._splitnn",
-    "TabVFLClassifier": "skvfl._tabvfl",
-    "TabVFLRegressor": "skvfl._tabvfl",
-    "VFedSecClassifier": "skvfl._vfedsec",
-    "VFedSecRegressor": "skvfl._vfedsec",
+    "APCVFLClassifier": "skvfl.apc._estimator",
+    "APCVFLRegressor": "skvfl.apc._estimator",
+    "AutoencoderTransformer": "skvfl.apc._autoencoder",
+    "ClientFailures": "skvfl.tabvfl._estimator",
+    "EncoderEvaluationDisplay": "skvfl.apc._autoencoder",
+    "FedOnceClassifier": "skvfl.fedonce._estimator",
+    "FedOnceRegressor": "skvfl.fedonce._estimator",
+    "NoiseAsTargetsEncoder": "skvfl.fedonce._noise_as_targets",
+    "SplitNNClassifier": "skvfl.splitnn._estimator",
+    "SplitNNRegressor": "skvfl.splitnn._estimator",
+    "TabVFLClassifier": "skvfl.tabvfl._estimator",
+    "TabVFLRegressor": "skvfl.tabvfl._estimator",
+    "VFedSecClassifier": "skvfl.vfedsec._estimator",
+    "VFedSecRegressor": "skvfl.vfedsec._estimator",
 }
 
 __all__ = [

@@ -15,13 +15,6 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._partition import (
-    VerticalPartitioner,
-    _check_table,
-    as_partition,
-    canonical_order,
-    party_name,
-)
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     CallbackSupportMixin,
@@ -43,6 +36,13 @@ from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import LocalTransport, ProcessTransport, Transport
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Rows, most_columns
+from skvfl.partition._partitioner import (
+    VerticalPartitioner,
+    _check_table,
+    as_partition,
+    canonical_order,
+    party_name,
+)
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skvfl._columns import refuse_masked
+from skvfl.partition._columns import refuse_masked
 
 
 def unquoted(check, *args, name="X", **settings):

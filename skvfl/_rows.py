@@ -11,8 +11,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from skvfl._kinds import missing_objects
 from skvfl.exceptions import InvalidOutputError, ShareableError
+from skvfl.partition._kinds import missing_objects
 
 
 def rows_without_values(block: Any) -> np.ndarray:

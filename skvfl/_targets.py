@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from skvfl._kinds import MISSING_TYPES
+from skvfl.partition._kinds import MISSING_TYPES
 
 LARGEST_TARGET = 1e150  # the square of it, and a sum of such squares, is finite
 WEIGHT_RANGE = 1e-30, 1e30  # what networks can add up in single precision

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from skvfl._columns import column_names, look_alike
-from skvfl._partition import party_name
 from skvfl._sklearn import StrOptions, validate_params
 from skvfl.exceptions import AlignmentError
+from skvfl.partition._columns import column_names, look_alike
+from skvfl.partition._partitioner import party_name
 
 __all__ = ["Alignment", "align", "match"]
 

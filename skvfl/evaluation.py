@@ -14,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skvfl._base import VFLEstimator, read_truth
-from skvfl._partition import as_partition, party_name
 from skvfl._sklearn import HasMethods, Interval, _num_samples, validate_params
+from skvfl.partition._partitioner import as_partition, party_name
 
 CENTRALISED = "centralised"
 AXES = {

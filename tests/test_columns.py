@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.compose import make_column_selector
 
 from skvfl import VerticalPartitioner
-from skvfl._columns import column_names, describe, resolve
+from skvfl.partition._columns import column_names, describe, resolve
 
 NAMES = ["age", "city", "spend", "visits"]
 FRAME = pd.DataFrame(np.zeros((2, 4)), columns=NAMES)

@@ -30,7 +30,6 @@ from skvfl import (
     compare,
     record_communication,
 )
-from skvfl._fedonce import _uncovered_guests
 from skvfl._random import int_seed, seed_sequence
 from skvfl.exceptions import (
     MissingPartyWarning,
@@ -40,10 +39,11 @@ from skvfl.exceptions import (
     PrivacyBudgetError,
     PrivacyLeakWarning,
 )
-from skvfl.nn._fedonce import HostParty, keyed_noise
-from skvfl.nn._noise_as_targets import NoiseTargets
-from skvfl.nn._split import batch_bounds, infer, public_order, tensor
+from skvfl.fedonce._estimator import _uncovered_guests
+from skvfl.fedonce._parties import HostParty, keyed_noise
+from skvfl.fedonce._targets import NoiseTargets
 from skvfl.privacy import SampledGaussian, account_privacy
+from skvfl.splitnn._parties import batch_bounds, infer, public_order, tensor
 
 PARTIES = {"bank": range(10), "shop": range(10, 18), "lab": range(18, 30)}
 FAST = {"parties": PARTIES, "max_epochs": 3, "random_state": 0}

@@ -7,14 +7,14 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from skvfl import RandomProjectionVFL
-from skvfl._label_protection import (
+from skvfl.exceptions import PartyError
+from skvfl.federation import CommunicationLog, LocalTransport
+from skvfl.rap._parties import (
     ClassAliases,
     ClassOwner,
     PseudoTarget,
     TargetOwner,
 )
-from skvfl.exceptions import PartyError
-from skvfl.federation import CommunicationLog, LocalTransport
 
 seeds = st.integers(0, 2**32)
 

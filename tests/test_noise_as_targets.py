@@ -17,12 +17,12 @@ from sklearn.preprocessing import scale
 from skorch.callbacks import Callback, EpochTimer
 from torch import nn
 
-import skvfl._noise_as_targets
+import skvfl.fedonce._noise_as_targets
 from skvfl import NoiseAsTargetsEncoder
 from skvfl._sklearn import CallbackSupportMixin
 from skvfl.exceptions import ShareableError
+from skvfl.fedonce._targets import NoiseTargets, exchange
 from skvfl.nn import ConvolutionalBottom
-from skvfl.nn._noise_as_targets import NoiseTargets, exchange
 
 X = np.random.default_rng(0).normal(size=(121, 6)).astype(np.float32)
 BRIEF = {"max_epochs": 6, "batch_size": 20, "lr": 0.01, "random_state": 0}
@@ -56,7 +56,7 @@ def watched(monkeypatch):
             if epoch > 1:
                 self.epochs.append(self.targets.clone())
 
-    monkeypatch.setattr(skvfl._noise_as_targets, "NoiseTargets", Watched)
+    monkeypatch.setattr(skvfl.fedonce._noise_as_targets, "NoiseTargets", Watched)
     return made
 
 
@@ -342,7 +342,7 @@ def test_targets_of_a_rows_own_are_learnt():
 def test_secret_targets_do_not_follow_from_a_seed_of_31_bits(monkeypatch):
     """Who tries all such seeds finds the targets of a guest without a budget."""
     streams = [np.random.SeedSequence(seed) for seed in (1, 2)]
-    monkeypatch.setattr("skvfl.nn._noise_as_targets.int_seed", lambda sequence: 5)
+    monkeypatch.setattr("skvfl.fedonce._targets.int_seed", lambda sequence: 5)
     first, second = (NoiseTargets(9, 3, None, stream).targets for stream in streams)
     assert torch.equal(first, second)
     first, second = (

@@ -37,8 +37,8 @@ from skvfl import (
     RoundRobin,
     VerticalPartitioner,
 )
-from skvfl._partition import as_partition, party_name
 from skvfl.exceptions import PartyError
+from skvfl.partition._partitioner import as_partition, party_name
 
 NAMES = ["age", "city", "spend", "visits"]
 PARTIES = {"bank": ["age", "city"], "shop": ["spend", "visits"]}

@@ -25,8 +25,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skvfl._preprocessing import PartyPreprocessor
 from skvfl.exceptions import InvalidColumnError
+from skvfl.partition._preprocessing import PartyPreprocessor
 
 NAN = np.nan
 BERLIN = timezone(timedelta(hours=2))
@@ -905,7 +905,7 @@ def test_neither_pandas_nor_polars_is_needed():
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['pandas', 'polars', 'pyarrow']))\n"
         "import numpy as np\n"
-        "from skvfl._preprocessing import PartyPreprocessor\n"
+        "from skvfl.partition._preprocessing import PartyPreprocessor\n"
         "X = np.array([[1, 'a'], [None, None]], dtype=object)\n"
         "print(PartyPreprocessor().fit_transform(X).shape)"
     )

@@ -6,7 +6,7 @@ from scipy import sparse, stats
 from sklearn.metrics.pairwise import euclidean_distances
 
 from skvfl import GaussianProjection
-from skvfl._projection import keyed_normal, random_matrix
+from skvfl.rap._projection import keyed_normal, random_matrix
 
 
 def table(n=200, d=5, seed=0):

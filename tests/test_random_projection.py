@@ -28,9 +28,9 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
-from skvfl._label_protection import PseudoTarget
 from skvfl._sklearn import CallbackSupportMixin
 from skvfl.exceptions import ColumnWarning, PrivacyLeakWarning
+from skvfl.rap._parties import PseudoTarget
 
 WIDE = VerticalPartitioner(PartyPreprocessor(dtype="float64"), parties=3)
 

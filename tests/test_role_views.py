@@ -267,7 +267,7 @@ def test_streams_that_are_not_one_way_are_found(name, monkeypatch):
 def test_a_users_seed_of_all_projections_is_not_handed_over(struck_out, monkeypatch):
     if not struck_out:
         keep = partial(seed_party, leaves=False)
-        monkeypatch.setattr("skvfl._random_projection.seed_party", keep)
+        monkeypatch.setattr("skvfl.rap._estimator.seed_party", keep)
     seeded = GaussianProjection(random_state=2**31)
     views = fit("RAP", RandomProjectionVFL(LogisticRegression(), projection=seeded))
     assert bool(stream_leaks(views)) == (not struck_out)

@@ -18,15 +18,15 @@ from sklearn.datasets import (
 )
 from sklearn.utils import check_random_state
 
-from skvfl import _splitters
-from skvfl._splitters import (
+from skvfl.exceptions import InvalidColumnError
+from skvfl.partition import _splitters
+from skvfl.partition._splitters import (
     Contiguous,
     CorrelationSplit,
     ImageTiles,
     ImportanceSplit,
     RoundRobin,
 )
-from skvfl.exceptions import InvalidColumnError
 
 SPLITTERS = [
     RoundRobin(),

@@ -23,9 +23,9 @@ from skvfl import (
 )
 from skvfl._random import int_seed, seed_sequence
 from skvfl.exceptions import PartyError
-from skvfl.nn._split import batch_bounds, public_order
 from skvfl.nn._tabnet import negative_entropy, reconstruction_loss
-from skvfl.nn._tabvfl import HostParty
+from skvfl.splitnn._parties import batch_bounds, public_order
+from skvfl.tabvfl._parties import HostParty
 
 DESIGNS = ["joint", "local_encoder", "local"]
 SMALL = {"n_d": 6, "n_a": 3, "n_steps": 2, "n_independent": 1, "n_shared": 1}

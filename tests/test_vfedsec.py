@@ -29,24 +29,24 @@ from skvfl import (
     record_communication,
 )
 from skvfl._random import seed_sequence
-from skvfl._vfedsec import VFedSecClassifier, VFedSecRegressor
 from skvfl.exceptions import PartyError
 from skvfl.federation import Transport
 from skvfl.federation._party import SealedParty
-from skvfl.nn import _secure
-from skvfl.nn._secure import (
-    ActiveClient,
-    Agreement,
-    SecureClient,
-    SecureServer,
-    _drop_last_bias,
-)
-from skvfl.nn._split import batch_bounds, tensor
 from skvfl.privacy import (
     FixedPoint,
     KeyRing,
     SecureAggregationError,
     sealed_length,
+)
+from skvfl.splitnn._parties import batch_bounds, tensor
+from skvfl.vfedsec import _parties as _secure
+from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
+from skvfl.vfedsec._parties import (
+    ActiveClient,
+    Agreement,
+    SecureClient,
+    SecureServer,
+    _drop_last_bias,
 )
 
 PARTIES = {"bank": range(10), "telco": range(10, 20), "shop": range(20, 30)}

@@ -38,8 +38,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from skvfl import GaussianProjection, _projection
+from skvfl import GaussianProjection
 from skvfl.datasets import available, load
+from skvfl.rap import _projection
 
 N_PARTIES = 4
 LEARNING_RATES = (0.001, 0.003, 0.01)

@@ -43,8 +43,9 @@ from skvfl import (
 )
 from skvfl.datasets import load
 from skvfl.federation import Party, _wire
-from skvfl.nn import ConvolutionalBottom, _secure
+from skvfl.nn import ConvolutionalBottom
 from skvfl.privacy import Aggregator, FixedPoint, KeyRing, Masker
+from skvfl.vfedsec import _parties as _secure
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "docs" / "benchmarks" / "vfedsec.jsonl"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from skvfl.exceptions import TrainingError
-from skvfl.nn._split import (
+from skvfl.splitnn._parties import (
     AGGREGATIONS,
     batch_bounds,
     check_held_out,

@@ -14,7 +14,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from skvfl import FedOnceClassifier, VerticalPartitioner
-from skvfl.nn import _fedonce, _private
+from skvfl.fedonce import _parties as _fedonce
+from skvfl.nn import _private
 
 N_ROWS, N_TRIALS, EPSILON, LR = 400, 30, 0.5, 0.5
 ANGLES = np.float32(2 * math.pi * 2.0**-24)

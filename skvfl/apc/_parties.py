@@ -9,11 +9,11 @@ from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import Pipeline
 
-from skvfl._preprocessing import PartyPreprocessor
 from skvfl._rows import explained, rows_without_values
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
+from skvfl.partition._preprocessing import PartyPreprocessor
 
 _PENALTIES = np.logspace(0, 3, 7)
 

@@ -19,9 +19,12 @@ from sklearn.utils.sparsefuncs import inplace_column_scale
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
-from skvfl._columns import refuse_masked
-from skvfl._encoding import ENOUGH_LATER_ROWS, encode
-from skvfl._kinds import (
+from skvfl._sklearn import Interval, StrOptions, _check_feature_names_in, _fit_context
+from skvfl._warnings import warn_about_column
+from skvfl.exceptions import InvalidColumnError
+from skvfl.partition._columns import refuse_masked
+from skvfl.partition._encoding import ENOUGH_LATER_ROWS, encode
+from skvfl.partition._kinds import (
     CATEGORIES,
     EMPTY,
     NUMERIC_DTYPES,
@@ -32,10 +35,7 @@ from skvfl._kinds import (
     read_series,
     read_values,
 )
-from skvfl._sklearn import Interval, StrOptions, _check_feature_names_in, _fit_context
-from skvfl._text import NUMBERS, PLAIN, STRINGS, guess
-from skvfl._warnings import warn_about_column
-from skvfl.exceptions import InvalidColumnError
+from skvfl.partition._text import NUMBERS, PLAIN, STRINGS, guess
 
 INFINITE = (
     "holds infinite values (inf); replace them by missing values or clip them on "

@@ -16,13 +16,6 @@ from torch import nn
 from skvfl._random import one_way
 from skvfl.federation import operation
 from skvfl.nn._mlp import linear
-from skvfl.nn._split import (
-    BottomParty,
-    TopParty,
-    batch_bounds,
-    infer,
-    tensor,
-)
 from skvfl.nn._streams import private_generator
 from skvfl.nn._tabnet import (
     INPUT_MOMENTUM,
@@ -30,6 +23,13 @@ from skvfl.nn._tabnet import (
     negative_entropy,
     normal_linear,
     reconstruction_loss,
+)
+from skvfl.splitnn._parties import (
+    BottomParty,
+    TopParty,
+    batch_bounds,
+    infer,
+    tensor,
 )
 
 
@@ -179,7 +179,7 @@ class GuestParty(BottomParty):
     Parameters
     ----------
     name, transformer, build_bottom, optimize
-        As for :class:`~skvfl.nn._split.BottomParty`.
+        As for :class:`~skvfl.splitnn._parties.BottomParty`.
     stream : SeedSequence
         The party's private one. Weights and masks have nothing in common: masks are
         sent, and enough of them give away the generator that draws them.

@@ -21,20 +21,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skvfl._autoencoder import AutoencoderTransformer
 from skvfl._base import (
     VFLClassifierMixin,
     VFLEstimator,
     VFLRegressorMixin,
     check_answers,
 )
-from skvfl._columns import (
-    column_labels,
-    column_names,
-    look_alike,
-    refuse_masked,
-)
-from skvfl._partition import _check_table, _take_columns, require_transformer
 from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
@@ -46,12 +38,24 @@ from skvfl._sklearn import (
     _safe_indexing,
 )
 from skvfl._targets import check_total, read_column
+from skvfl.apc._autoencoder import AutoencoderTransformer
+from skvfl.apc._parties import ActiveParty, EncoderParty
 from skvfl.federation import CommunicationLog
 from skvfl.federation._party import run, shielded
 from skvfl.federation._replies import OWN_WIDTH, Rows, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._apc import ActiveParty, EncoderParty
 from skvfl.nn._autoencoder import DISTANCES
+from skvfl.partition._columns import (
+    column_labels,
+    column_names,
+    look_alike,
+    refuse_masked,
+)
+from skvfl.partition._partitioner import (
+    _check_table,
+    _take_columns,
+    require_transformer,
+)
 
 _ENCODER = [HasMethods(["fit", "transform"]), None]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skvfl._projection import random_matrix
 from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import ShareableError
 from skvfl.federation import TransformerParty, operation
+from skvfl.rap._projection import random_matrix
 
 ALIASES = 2
 

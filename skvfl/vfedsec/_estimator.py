@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin, check_answers
-from skvfl._partition import _check_table
 from skvfl._random import one_way, seed_sequence, spawn_named
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
@@ -27,7 +26,6 @@ from skvfl._sklearn import (
     _num_samples,
     _safe_indexing,
 )
-from skvfl._splitnn import _BaseSplitNN, _squared_error
 from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
@@ -43,7 +41,13 @@ from skvfl.federation._replies import (
     check_replies,
 )
 from skvfl.nn._build import Build, Optimize
-from skvfl.nn._secure import (
+from skvfl.nn._training import check_finite
+from skvfl.partition._partitioner import _check_table
+from skvfl.privacy import KeyRing
+from skvfl.privacy._masks import SERVER
+from skvfl.splitnn._estimator import _BaseSplitNN, _squared_error
+from skvfl.splitnn._parties import batch_bounds, check_held_out, epoch_loss
+from skvfl.vfedsec._parties import (
     GRADIENT,
     UPDATE,
     ActiveClient,
@@ -52,10 +56,6 @@ from skvfl.nn._secure import (
     SecureServer,
     relay,
 )
-from skvfl.nn._split import batch_bounds, check_held_out, epoch_loss
-from skvfl.nn._training import check_finite
-from skvfl.privacy import KeyRing
-from skvfl.privacy._masks import SERVER
 
 _NOBODY = -1
 

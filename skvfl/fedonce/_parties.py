@@ -14,8 +14,8 @@ from skvfl.federation import operation
 from skvfl.federation._party import run
 from skvfl.nn._apart import JointNetwork
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
-from skvfl.nn._split import TINY, SplitParty, TopParty, public_order, tensor
 from skvfl.privacy import SampledGaussian
+from skvfl.splitnn._parties import TINY, SplitParty, TopParty, public_order, tensor
 
 
 class NothingHeldError(ShareableError):
@@ -198,7 +198,7 @@ class HostParty(_SplitPart, TopParty):
     Parameters
     ----------
     name, transformer, build_local, optimize, stream
-        As for :class:`~skvfl.nn._split.SplitParty`.
+        As for :class:`~skvfl.splitnn._parties.SplitParty`.
     build_head : callable
         ``build_head(n_inputs, generator)`` gives the head.
     loss : callable

@@ -14,7 +14,6 @@ from sklearn.metrics.cluster import (
     mutual_info_score,
 )
 
-from skvfl._columns import column_names, describe, refuse_masked
 from skvfl._random import generator
 from skvfl._sklearn import (
     Interval,
@@ -25,6 +24,7 @@ from skvfl._sklearn import (
 )
 from skvfl._targets import check_entries, read_column, settle
 from skvfl.exceptions import InvalidColumnError
+from skvfl.partition._columns import column_names, describe, refuse_masked
 
 MAX_ROWS = 5_000
 MAX_LEVELS = 32

@@ -21,21 +21,12 @@ from skvfl._base import (
     check_kind,
     read_truth,
 )
-from skvfl._label_protection import ALIASES, ClassOwner, TargetOwner
-from skvfl._partition import _check_table, as_partition
-from skvfl._projection import GaussianProjection
 from skvfl._random import (
     one_way,
     seed_missing,
     seed_party,
     seed_sequence,
     spawn_named,
-)
-from skvfl._server_model import (
-    fit_model,
-    predict_labels,
-    predict_targets,
-    score_labels,
 )
 from skvfl._sklearn import (
     HasMethods,
@@ -48,6 +39,15 @@ from skvfl.exceptions import PrivacyLeakWarning
 from skvfl.federation import CommunicationLog, TransformerParty
 from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_of
 from skvfl.federation._transport import check_rows
+from skvfl.partition._partitioner import _check_table, as_partition
+from skvfl.rap._parties import ALIASES, ClassOwner, TargetOwner
+from skvfl.rap._projection import GaussianProjection
+from skvfl.rap._server_model import (
+    fit_model,
+    predict_labels,
+    predict_targets,
+    score_labels,
+)
 
 _DEFAULT_MODELS = {
     "classifier": MLPClassifier(hidden_layer_sizes=(128,)),

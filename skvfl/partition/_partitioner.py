@@ -17,15 +17,6 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
-from skvfl._columns import (
-    column_labels,
-    column_names,
-    describe,
-    look_alike,
-    refuse_masked,
-    resolve,
-)
-from skvfl._preprocessing import PartyPreprocessor
 from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._rows import apply
 from skvfl._sklearn import (
@@ -40,7 +31,6 @@ from skvfl._sklearn import (
     _safe_indexing,
     _VisualBlock,
 )
-from skvfl._splitters import RoundRobin
 from skvfl._warnings import speaking_for
 from skvfl.exceptions import (
     InvalidColumnError,
@@ -48,6 +38,16 @@ from skvfl.exceptions import (
     PartyValueError,
     party_error,
 )
+from skvfl.partition._columns import (
+    column_labels,
+    column_names,
+    describe,
+    look_alike,
+    refuse_masked,
+    resolve,
+)
+from skvfl.partition._preprocessing import PartyPreprocessor
+from skvfl.partition._splitters import RoundRobin
 
 CHUNK_ROWS = 512
 RESERVED_NAMES = ("drop", "raise", "server")

@@ -29,14 +29,14 @@ from skvfl.federation import CommunicationLog
 from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Build, Optimize
-from skvfl.nn._split import (
+from skvfl.nn._training import check_finite
+from skvfl.splitnn._parties import (
     AGGREGATIONS,
     BottomParty,
     TopParty,
     batch_bounds,
     epoch_loss,
 )
-from skvfl.nn._training import check_finite
 
 
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):

@@ -9,7 +9,8 @@ from numbers import Real
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from skvfl._text import (
+from skvfl.exceptions import InvalidColumnError
+from skvfl.partition._text import (
     AWARE_DATETIMES,
     DATETIMES,
     DURATIONS,
@@ -18,7 +19,6 @@ from skvfl._text import (
     PLAIN,
     STRINGS,
 )
-from skvfl.exceptions import InvalidColumnError
 
 CATEGORIES = "categories"  # strings that somebody has declared to be categories
 EMPTY = "no values"

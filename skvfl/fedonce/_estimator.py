@@ -23,8 +23,6 @@ from skvfl._base import (
     VFLRegressorMixin,
     check_answers,
 )
-from skvfl._noise_as_targets import NoiseAsTargetsEncoder
-from skvfl._partition import require_transformer
 from skvfl._random import (
     int_seed,
     one_way,
@@ -32,7 +30,6 @@ from skvfl._random import (
     seed_sequence,
     spawn_named,
 )
-from skvfl._random_features import RandomFeaturesEncoder
 from skvfl._sklearn import (
     HasMethods,
     Interval,
@@ -40,8 +37,6 @@ from skvfl._sklearn import (
     _fit_context,
     _num_samples,
 )
-from skvfl._splitnn import _BaseSplitNN, _squared_error
-from skvfl._splitters import Contiguous, ImageTiles, RoundRobin
 from skvfl._targets import mean_and_scale, standardised
 from skvfl._warnings import warn
 from skvfl.exceptions import (
@@ -55,12 +50,17 @@ from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Fields, Reply, check_replies, rows_of
 from skvfl.federation._transport import check_rows
+from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl.fedonce._parties import GuestParty, HostParty, train_host_privately
+from skvfl.fedonce._random_features import RandomFeaturesEncoder
 from skvfl.nn._apart import keep_apart
 from skvfl.nn._build import Build, Optimize
-from skvfl.nn._fedonce import GuestParty, HostParty, train_host_privately
-from skvfl.nn._split import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite, train
+from skvfl.partition._partitioner import require_transformer
+from skvfl.partition._splitters import Contiguous, ImageTiles, RoundRobin
 from skvfl.privacy import SampledGaussian, account_privacy, calibrate_noise
+from skvfl.splitnn._estimator import _BaseSplitNN, _squared_error
+from skvfl.splitnn._parties import batch_bounds, epoch_loss
 
 # They look at the number of columns alone.
 _BLIND_SPLITTERS = (RoundRobin, Contiguous, ImageTiles)

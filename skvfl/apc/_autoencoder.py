@@ -23,7 +23,6 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
-from skvfl._columns import refuse_masked
 from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
@@ -35,8 +34,9 @@ from skvfl._sklearn import (
 )
 from skvfl.nn._autoencoder import DISTANCES, Autoencoder, AutoencoderLoss
 from skvfl.nn._build import hidden_layers
-from skvfl.nn._split import infer, tensor
 from skvfl.nn._training import train
+from skvfl.partition._columns import refuse_masked
+from skvfl.splitnn._parties import infer, tensor
 
 
 class AutoencoderTransformer(

@@ -25,7 +25,6 @@ from skvfl._base import (
 )
 from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl._splitnn import _squared_error
 from skvfl._targets import mean_and_scale, standardised
 from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
@@ -39,9 +38,11 @@ from skvfl.federation._replies import (
 )
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Optimize
-from skvfl.nn._split import batch_bounds, epoch_loss
 from skvfl.nn._tabnet import MASKS, Decoder, Encoder, normal_linear
-from skvfl.nn._tabvfl import (
+from skvfl.nn._training import check_finite
+from skvfl.splitnn._estimator import _squared_error
+from skvfl.splitnn._parties import batch_bounds, epoch_loss
+from skvfl.tabvfl._parties import (
     GuestParty,
     HostParty,
     LocalEncoder,
@@ -49,7 +50,6 @@ from skvfl.nn._tabvfl import (
     SparseEncoder,
     SummedTop,
 )
-from skvfl.nn._training import check_finite
 
 PRETRAINING, FINETUNING = "pretraining", "finetuning"
 

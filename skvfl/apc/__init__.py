@@ -1,0 +1,1 @@
+"""APC-VFL: one exchange, and an active party that predicts alone."""

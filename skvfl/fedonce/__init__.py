@@ -1,0 +1,1 @@
+"""FedOnce: representations that are sent once."""

@@ -1,0 +1,1 @@
+"""Who holds which columns, and how each party prepares its own."""

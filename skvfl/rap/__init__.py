@@ -1,0 +1,1 @@
+"""RAP: one round of random projections, any model on the server."""

@@ -1,0 +1,1 @@
+"""SplitNN: split learning, the baseline."""

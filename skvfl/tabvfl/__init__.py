@@ -1,0 +1,1 @@
+"""TabVFL: TabNet, split across the parties."""

@@ -1,0 +1,1 @@
+"""vFedSec: split learning behind pairwise masks."""
