@@ -15,6 +15,7 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._random import branch, deal
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     CallbackSupportMixin,
@@ -33,9 +34,19 @@ from skvfl._targets import (
 )
 from skvfl._warnings import warn
 from skvfl.exceptions import MissingRowsWarning, PartyValueError
-from skvfl.federation import LocalTransport, ProcessTransport, Transport
+from skvfl.federation import (
+    Federation,
+    Holding,
+    Labels,
+    LocalTransport,
+    Member,
+    ProcessTransport,
+    Transport,
+)
 from skvfl.federation._log import current_log
+from skvfl.federation._member import Roster
 from skvfl.federation._replies import Count, Rows, most_columns
+from skvfl.federation._settings import refuse_own
 from skvfl.partition._partitioner import (
     VerticalPartitioner,
     _check_table,
@@ -151,14 +162,18 @@ class VFLRegressorMixin(RegressorMixin):
 class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     """Who holds what, and how to reach the parties.
 
-    Subclasses have the parameters ``parties``, ``active`` and ``transport``, and keep
-    their fitted parties in ``_parties``.
+    Subclasses have the parameters ``parties``, ``active`` and ``transport``, keep
+    their fitted parties in ``_parties``, and say in ``_settings`` what each is told.
     """
+
+    # Where the members' streams for each purpose branch off the root of a simulation.
+    _streams: dict[str, tuple[int, ...]] = {}
 
     _parameter_constraints = {
         "parties": [
             *VerticalPartitioner._parameter_constraints["parties"],
             VerticalPartitioner,
+            Federation,
         ],
         "active": [str, Integral],
         "transport": [StrOptions(set(_TRANSPORTS)), Transport],
@@ -206,11 +221,21 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         X = _check_table(X)
         check_entries(_num_samples(y), _num_samples(X), "y")
         self.__dict__.pop("_parties", None)
-        self.partition_ = as_partition(self.parties)
+        self.__dict__.pop("_n_columns", None)
+        if isinstance(self.parties, Federation):
+            self._names = list(self.parties.names)
+            self._active = party_name(self._names, self.active)
+            own = VerticalPartitioner(
+                parties={self._active: self.parties.own_columns(X)}, remainder="drop"
+            )
+            label_owner = self._active
+        else:
+            own, label_owner = as_partition(self.parties), self.active
+        self.partition_ = own
         check_instances(self.partition_)
         self.partition_._validate_params()
         X = self.partition_._fit_columns(
-            X, y, label_owner=self.active, sequence=sequence
+            X, y, label_owner=label_owner, sequence=sequence
         )
         self.n_features_in_ = self.partition_.n_features_in_
         if hasattr(self.partition_, "feature_names_in_"):
@@ -218,11 +243,106 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         written = self.partition_.parties_
+        if isinstance(self.parties, Federation):
+            return X
         self._active = party_name(written, self.active)
         # Everything after this goes through the parties in one order, so that sums and
         # networks do not depend on how a dict was written.
         self.partition_.parties_ = canonical_order(written)
+        self._names = list(self.partition_.parties_)
         return X
+
+    def _make_members(self, X, root, labels=None):
+        """Members with what they learn from, and their secret streams.
+
+        In a simulation these are all, and the table and the seed are everybody's.
+        """
+        roots = {what: branch(root, *path) for what, path in self._streams.items()}
+        if "prepare" in roots:
+            roots["prepare"] = self.partition_._root(roots["prepare"])
+        blocks = self.partition_.split(X)
+        dealt = deal(roots, blocks)
+        home = []
+        for name, block in blocks.items():
+            own = labels if name == self._active else None
+            home.append(Member(name, Holding(block, labels=own), dealt[name]))
+        return Roster(home, self._rows_elsewhere(X))
+
+    def _rows_elsewhere(self, X):
+        return self.parties.rows(X) if isinstance(self.parties, Federation) else None
+
+    def _settings(self, name):
+        """What one party is told; a :class:`~skvfl.federation.Settings`."""
+        raise NotImplementedError
+
+    def _transformer(self, name):
+        """What prepares a party's columns: a word, or a transformer of the user's."""
+        if name in self.partition_.parties_:
+            return self.partition_._transformer_of(name)
+        return "auto"
+
+    def _open(self, roster, log, centre="server", *, names=None):
+        """Open a session in which members make their parties; see ``_settings``.
+
+        Parameters
+        ----------
+        roster : Roster
+            See ``_make_members``.
+        log : CommunicationLog
+            Where messages are recorded.
+        centre : str, default="server"
+            Name of the organisation that runs the protocol.
+        names : list of str, default=None
+            Members that are asked; all of them by default.
+
+        Returns
+        -------
+        session : Session
+            For a ``with`` statement. ``_n_columns`` knows of these members.
+        """
+        opening, home = {}, {member.name: member for member in roster.home}
+        for name in self._names if names is None else names:
+            settings = self._settings(name)
+            words = settings.pack()
+            if name in home:
+                member = home[name]
+                member.own.update(settings.live(words, member.streams, name))
+            else:
+                refuse_own(words, name, settings)
+            opening[name] = {"role": settings.role, "settings": words}
+        return self._begin(roster, log, centre, opening, fitting=True)
+
+    def _reopen(self, X, log, centre="server", *, names=None):
+        """Open a session in which fitted parties hold their columns of ``X``."""
+        check_is_fitted(self)
+        home = [
+            Member(name, Holding(block), fitted=self._parties[name])
+            for name, block in self.partition_.split(X).items()
+        ]
+        names = self._names if names is None else names
+        opening = {name: {"role": None} for name in names}
+        roster = Roster(home, self._rows_elsewhere(X))
+        return self._begin(roster, log, centre, opening, fitting=False)
+
+    def _begin(self, roster, log, centre, opening, *, fitting):
+        members = [member for member in roster.home if member.name in opening]
+        session = self._connect(members, log, centre)
+        if roster.rows is not None:
+            home = {member.name for member in members}
+            for name in opening.keys() - home:
+                opening[name]["rows"] = roster.rows
+        try:
+            held = session.open(opening, to=opening)
+            if fitting:
+                # Made anew, because threads of a protocol may read the old one.
+                n_columns = {name: each["n_columns"] for name, each in held.items()}
+                self._n_columns = getattr(self, "_n_columns", {}) | n_columns
+            for name, each in held.items():
+                self._check_held(name, each["n_empty"], each["n_rows"], fitting=fitting)
+        except BaseException:
+            session.end()
+            raise
+        return session
 
     def _split(self, X, *, fitting=False):
         """Every party's block of a table; who holds no value of some rows is named."""
@@ -236,9 +356,18 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         if not self._may_lack_rows(name, fitting):
             return
         empty = self._unexplained(name, rows_without_values(block), fitting)
-        if not empty.any():
+        self._refuse_empty(name, int(empty.sum()), len(empty), fitting=fitting)
+
+    def _check_held(self, name, n_empty, n_rows, *, fitting):
+        """The same, by what a member says that it holds."""
+        if self._may_lack_rows(name, fitting):
+            n_empty = self._n_unexplained(name, n_empty, n_rows, fitting)
+            self._refuse_empty(name, n_empty, n_rows, fitting=fitting)
+
+    def _refuse_empty(self, name, n_empty, n_rows, *, fitting):
+        if not n_empty:
             return
-        what = f"it holds no value of {empty.sum()} of {len(empty)} rows"
+        what = f"it holds no value of {n_empty} of {n_rows} rows"
         if not fitting:
             warn(
                 f"party {name!r}: {what}; {self._instead_of_rows(name)}",
@@ -259,6 +388,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
         In a party of one column it is a missing cell like any other.
         """
+        if hasattr(self, "_n_columns"):
+            return self._n_columns[name] > 1
         return len(self.partition_.parties_[name]) > 1
 
     def _instead_of_rows(self, name):
@@ -283,9 +414,29 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return empty
 
+    def _n_unexplained(self, name, n_empty, n_rows, fitting):
+        """Of so many rows without a value, those that the method does not expect.
+
+        Parameters
+        ----------
+        name : str
+            Name of the party.
+        n_empty, n_rows : int
+            Rows of which it holds no value, and all its rows.
+        fitting : bool
+            Whether they are rows of ``fit``.
+
+        Returns
+        -------
+        n_unexplained : int
+        """
+        return n_empty
+
     @property
     def _holders(self):
         """Parties that hold columns."""
+        if hasattr(self, "_n_columns"):
+            return [name for name in self._names if self._n_columns.get(name)]
         return [name for name, held in self.partition_.parties_.items() if held.size]
 
     @property
@@ -296,8 +447,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     @property
     def _any_widths(self):
         """What is expected of parties that say how many columns they will send."""
-        held = self.partition_.parties_
-        return {n: Count(1, most_columns(len(held[n]))) for n in self._holders}
+        held = {n: len(columns) for n, columns in self.partition_.parties_.items()}
+        held |= getattr(self, "_n_columns", {})
+        return {n: Count(1, most_columns(held[n])) for n in self._holders}
 
     def _any_rows(self, n_rows):
         """What is expected of parties that never said how many columns they send."""
@@ -324,6 +476,17 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("classes_", None)
         return as_targets(read_labels(y))
 
+    def _read_classes(self, X, y, sample_weight, class_weight):
+        """Labels of classes, for the active party; sets ``classes_``."""
+        codes = self._encode_classes(y)
+        weights = self._row_weights(X, sample_weight, class_weight, codes)
+        return Labels(codes, len(self.classes_), weights)
+
+    def _read_targets(self, X, y, sample_weight):
+        """A numerical target in its own units, for the active party."""
+        target = self._encode_target(y)
+        return Labels(target, weights=self._row_weights(X, sample_weight))
+
     def _row_weights(self, X, sample_weight, class_weight=None, codes=None):
         """Weights of rows, those of their classes included, or None."""
         if sample_weight is None and class_weight is None:
@@ -341,6 +504,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _transport(self):
+        if isinstance(self.parties, Federation):
+            return self.parties
         if isinstance(self.transport, str):
             return _TRANSPORTS[self.transport]()
         return self.transport

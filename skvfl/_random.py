@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from numbers import Integral
 
 import numpy as np
@@ -56,13 +57,49 @@ def spawn_named(sequence, names):
     children : dict of str to numpy.random.SeedSequence
         Streams from which the parent can be computed; see :func:`one_way`.
     """
-    children = {}
-    for name in names:
-        digest = np.frombuffer(hashlib.sha256(name.encode()).digest(), "<u4")
-        children[name] = np.random.SeedSequence(
-            sequence.entropy, spawn_key=(*sequence.spawn_key, *digest.tolist())
+    return {
+        name: np.random.SeedSequence(
+            sequence.entropy, spawn_key=(*sequence.spawn_key, *_words(name))
         )
-    return children
+        for name in names
+    }
+
+
+def _words(name):
+    return np.frombuffer(hashlib.sha256(name.encode()).digest(), "<u4").tolist()
+
+
+def deal(roots, names):
+    """Every member's secret streams, for a simulation, which stands for all of them.
+
+    Parameters
+    ----------
+    roots : dict of str to numpy.random.SeedSequence
+        Where each purpose's streams branch off.
+    names : iterable of str
+        Names of the members.
+
+    Returns
+    -------
+    streams : dict of str to dict of str to numpy.random.SeedSequence
+        By member and purpose; none leads to another, see :func:`one_way`.
+    """
+    dealt = {name: {} for name in names}
+    for purpose, root in roots.items():
+        for name, child in spawn_named(root, dealt).items():
+            dealt[name][purpose] = one_way(child) if purpose not in _RAW else child
+    return dealt
+
+
+_RAW = os.environ.get("SKVFL_DEV_RAW", "").split(",")
+
+
+def branch(root, *path):
+    """The stream that ``root.spawn`` gives at the end of a path of positions.
+
+    ``root`` is left as it was, so that branches do not depend on who asks first.
+    """
+    return np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, *path))
 
 
 def int_seed(sequence):
@@ -103,7 +140,7 @@ def seed_missing(estimator, sequence):
     )
 
 
-def seed_party(estimator, sequence, *, leaves=True):
+def seed_party(estimator, sequence, name="", *, leaves=True):
     """Give every ``random_state`` inside ``estimator`` a stream of this party's own.
 
     A seed that the user set is kept as the root of the parties' streams, so that
@@ -111,6 +148,22 @@ def seed_party(estimator, sequence, *, leaves=True):
     draws secrets has a method ``_draw_from`` and takes the stream itself: a seed has
     31 bits, which can be searched. The user's seed is then struck out where the
     estimator leaves for a party, because it is the root of all other parties' secrets.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted; changed in place.
+    sequence : numpy.random.SeedSequence
+        The party's own.
+    name : str, default=""
+        Of the party; its streams below a seed that the user set go by it. Not needed
+        where ``sequence`` was spawned for the party by its name.
+    leaves : bool, default=True
+        Whether the estimator leaves for a party.
+
+    Returns
+    -------
+    estimator : estimator
     """
     owners = _owners(estimator)
     seeds = {}
@@ -118,12 +171,38 @@ def seed_party(estimator, sequence, *, leaves=True):
         owners, sequence.spawn(len(owners)), strict=True
     ):
         if given is not None:
-            child = np.random.SeedSequence(
-                seed_sequence(given).entropy, spawn_key=child.spawn_key
-            )
+            path = (*_words(name), *child.spawn_key) if name else child.spawn_key
+            child = branch(seed_sequence(given), *path)
         if hasattr(owner, "_draw_from"):
             owner._draw_from(one_way(child))
             seeds[key] = None if leaves else given
         else:
             seeds[key] = int_seed(child)
     return estimator.set_params(**seeds)
+
+
+def seed_own(estimator, sequence):
+    """Give what has neither a seed nor a stream yet one of its organisation's own.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted; changed in place.
+    sequence : numpy.random.SeedSequence
+        The organisation's own.
+
+    Returns
+    -------
+    estimator : estimator
+    """
+    owners = _owners(estimator)
+    for (key, owner, given), child in zip(
+        owners, sequence.spawn(len(owners)), strict=True
+    ):
+        if given is not None or hasattr(owner, "_sequence"):
+            continue
+        if hasattr(owner, "_draw_from"):
+            owner._draw_from(one_way(child))
+        else:
+            estimator.set_params(**{key: int_seed(child)})
+    return estimator

@@ -18,6 +18,17 @@ class InvalidColumnError(ShareableError, ValueError):
     """
 
 
+class SettingsError(ShareableError, ValueError):
+    """A party was told of a role, a setting or a building block that it does not know.
+
+    The message quotes what arrived, which is the sender's own.
+    """
+
+
+class StateError(ShareableError, RuntimeError):
+    """A party was asked for something before the operation that it builds on."""
+
+
 class AlignmentError(ValueError):
     """Ids are missing, repeated, of different kinds, or have nothing in common.
 

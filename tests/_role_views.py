@@ -20,7 +20,7 @@ import torch
 
 from skvfl import LocalTransport
 from skvfl.federation import Party
-from skvfl.splitnn._parties import public_order
+from skvfl.nn._steps import public_order
 
 SMALL = 2**16  # Whole numbers below it say nothing; most are sizes.
 SECRET_BYTES = 8  # A shorter pattern is found by chance.

@@ -42,8 +42,8 @@ from skvfl.exceptions import (
 from skvfl.fedonce._estimator import _uncovered_guests
 from skvfl.fedonce._parties import HostParty, keyed_noise
 from skvfl.fedonce._targets import NoiseTargets
+from skvfl.nn._steps import batch_bounds, infer, public_order, tensor
 from skvfl.privacy import SampledGaussian, account_privacy
-from skvfl.splitnn._parties import batch_bounds, infer, public_order, tensor
 
 PARTIES = {"bank": range(10), "shop": range(10, 18), "lab": range(18, 30)}
 FAST = {"parties": PARTIES, "max_epochs": 3, "random_state": 0}

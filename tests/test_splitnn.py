@@ -17,7 +17,8 @@ from skvfl._random import int_seed, seed_sequence
 from skvfl.exceptions import PartyError
 from skvfl.nn import ConvolutionalBottom
 from skvfl.nn._build import FusedAdam
-from skvfl.splitnn._parties import AGGREGATIONS, batch_bounds, public_order, tensor
+from skvfl.nn._steps import batch_bounds, public_order, tensor
+from skvfl.splitnn._parties import AGGREGATIONS
 
 
 @pytest.fixture(scope="module")

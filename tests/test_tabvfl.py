@@ -23,8 +23,8 @@ from skvfl import (
 )
 from skvfl._random import int_seed, seed_sequence
 from skvfl.exceptions import PartyError
+from skvfl.nn._steps import batch_bounds, public_order
 from skvfl.nn._tabnet import negative_entropy, reconstruction_loss
-from skvfl.splitnn._parties import batch_bounds, public_order
 from skvfl.tabvfl._parties import HostParty
 
 DESIGNS = ["joint", "local_encoder", "local"]

@@ -32,13 +32,13 @@ from skvfl._random import seed_sequence
 from skvfl.exceptions import PartyError
 from skvfl.federation import Transport
 from skvfl.federation._party import SealedParty
+from skvfl.nn._steps import batch_bounds, tensor
 from skvfl.privacy import (
     FixedPoint,
     KeyRing,
     SecureAggregationError,
     sealed_length,
 )
-from skvfl.splitnn._parties import batch_bounds, tensor
 from skvfl.vfedsec import _parties as _secure
 from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
 from skvfl.vfedsec._parties import (

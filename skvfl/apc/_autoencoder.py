@@ -34,9 +34,9 @@ from skvfl._sklearn import (
 )
 from skvfl.nn._autoencoder import DISTANCES, Autoencoder, AutoencoderLoss
 from skvfl.nn._build import hidden_layers
+from skvfl.nn._steps import infer, tensor
 from skvfl.nn._training import train
 from skvfl.partition._columns import refuse_masked
-from skvfl.splitnn._parties import infer, tensor
 
 
 class AutoencoderTransformer(

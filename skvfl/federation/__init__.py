@@ -1,19 +1,28 @@
 """Parties, the transports between them, and the log of what crossed."""
 
+from skvfl.federation._federation import Federation
 from skvfl.federation._log import CommunicationLog, Message, record_communication
+from skvfl.federation._member import Holding, Labels, Member
 from skvfl.federation._party import Party, TransformerParty, operation
 from skvfl.federation._process import ProcessTransport
+from skvfl.federation._settings import Settings, register
 from skvfl.federation._transport import LocalTransport, Session, Transport
 
 __all__ = [
     "CommunicationLog",
+    "Federation",
+    "Holding",
+    "Labels",
     "LocalTransport",
+    "Member",
     "Message",
     "Party",
     "ProcessTransport",
     "Session",
+    "Settings",
     "TransformerParty",
     "Transport",
     "operation",
     "record_communication",
+    "register",
 ]

@@ -14,7 +14,7 @@ class Message(NamedTuple):
     Parameters
     ----------
     round : int
-        Communication round, from 1.
+        Communication round, from 1; 0 for the messages that open a run.
     sender, receiver : str
         Names of parties, or ``"server"``. A message whose sender is its receiver stays
         inside one organisation: it is listed and not counted.
@@ -68,7 +68,14 @@ class CommunicationLog:
         self._round += 1
 
     def record(
-        self, sender: str, receiver: str, operation: str, size: int, has_array: bool
+        self,
+        sender: str,
+        receiver: str,
+        operation: str,
+        size: int,
+        has_array: bool,
+        *,
+        opening: bool = False,
     ) -> None:
         """Add one message to the current round.
 
@@ -82,12 +89,14 @@ class CommunicationLog:
             Length of the serialised message in bytes.
         has_array : bool
             Whether the message carries an array.
+        opening : bool, default=False
+            Whether it opens a run, which comes before the first round.
         """
-        if self._round == 0:
+        if self._round == 0 and not opening:
             self._round = 1
         self._records.append(
             (
-                self._round,
+                0 if opening else self._round,
                 sender,
                 receiver,
                 operation,
@@ -107,7 +116,7 @@ class CommunicationLog:
     @property
     def n_rounds(self) -> int:
         """Number of communication rounds in which something crossed."""
-        return len({m.round for m in self._crossing()})
+        return len({m.round for m in self._crossing() if m.round})
 
     @property
     def n_messages(self) -> int:

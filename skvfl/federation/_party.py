@@ -7,7 +7,7 @@ import logging
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -22,12 +22,14 @@ from skvfl.exceptions import (
     PartyError,
     PartyValueError,
     ShareableError,
+    StateError,
     party_error,
 )
 
 # Tracebacks of the parties, cells included: for whoever may see the parties' tables.
 LOGGER = logging.getLogger("skvfl.parties")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_State = TypeVar("_State")
 
 
 def operation(method: _Method) -> _Method:
@@ -52,6 +54,50 @@ class Party:
     def __init__(self, name: str) -> None:
         self.name = name
         self._held: dict[str, Any] = {}
+        self._states: dict[type, Any] = {}
+
+    def hold(self, state: Any) -> None:
+        """Keep a dataclass for this run, in place of one of its kind.
+
+        Parameters
+        ----------
+        state : dataclass
+            Its class may say in ``after`` which operation gives it.
+        """
+        self._states[type(state)] = state
+
+    def held(self, kind: type[_State]) -> _State:
+        """What is held of one kind.
+
+        Raises
+        ------
+        StateError
+            If nothing is, because an operation is asked for before the one that gives
+            it.
+        """
+        try:
+            state: _State = self._states[kind]
+        except KeyError:
+            before = getattr(kind, "after", None)
+            raise StateError(
+                f"it has no {kind.__name__}"
+                + ("" if before is None else f": {before!r} comes first")
+            ) from None
+        return state
+
+    def holds(self, kind: type) -> bool:
+        """Whether something of one kind is held."""
+        return kind in self._states
+
+    def drop(self, kind: type) -> None:
+        """Forget what is held of one kind, if anything is."""
+        self._states.pop(kind, None)
+
+    def again(self) -> Self:
+        """The same party for another run, which holds nothing; models are shared."""
+        party = copy.copy(self)
+        party._held, party._states = {}, {}
+        return party
 
     def holding(self, **data: Any) -> Party:
         """Copy of this party that holds ``data``; its models are shared.
@@ -68,6 +114,7 @@ class Party:
     def release(self) -> None:
         """Drop the block and everything else that belongs to one run."""
         self._held = {}
+        self._states = {}
 
     def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Carry out an operation that somebody asked for.
@@ -102,7 +149,7 @@ class SealedParty(Party):
 
     def __init__(self, name: str, state: bytes) -> None:
         super().__init__(name)
-        self._state = state
+        self._sealed = state
 
     def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Refuse, as everybody but the party's own process does."""
@@ -114,7 +161,7 @@ class SealedParty(Party):
 
     def open(self) -> Party:
         """The party itself, with what it holds; for its own process."""
-        party: Party = pickle.loads(self._state)
+        party: Party = pickle.loads(self._sealed)
         return party.holding(**self._held) if self._held else party
 
 

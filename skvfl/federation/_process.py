@@ -29,6 +29,7 @@ from skvfl.federation._channel import (
     send,
 )
 from skvfl.federation._log import CommunicationLog
+from skvfl.federation._member import Member
 from skvfl.federation._party import LOGGER, Party, SealedParty
 from skvfl.federation._replies import Reply
 from skvfl.federation._transport import Measure, Session, Transport, answer
@@ -90,7 +91,10 @@ class ProcessTransport(Transport):
         self.timeout = timeout
 
     def connect(
-        self, parties: Sequence[Party], log: CommunicationLog, centre: str = "server"
+        self,
+        parties: Sequence[Party | Member],
+        log: CommunicationLog,
+        centre: str = "server",
     ) -> Session:
         """Start the parties' processes and open a session with them.
 
@@ -135,7 +139,7 @@ class _Request(NamedTuple):
 class _ProcessSession(Session):
     def __init__(
         self,
-        parties: Sequence[Party],
+        parties: Sequence[Party | Member],
         log: CommunicationLog,
         centre: str,
         timeout: float | None,
@@ -185,7 +189,7 @@ class _ProcessSession(Session):
     def _seconds(self) -> float:
         return math.inf if self._timeout is None else self._timeout
 
-    def _hand_over(self, party: Party) -> None:
+    def _hand_over(self, party: Party | Member) -> None:
         message = cloudpickle.dumps(party)
         self._send(self._doors[party.name], party.name, message, "the handover")
         party.release()
@@ -406,9 +410,11 @@ def serve(channel_handle: int, door_handle: int) -> None:
     LOGGER.addHandler(logging.StreamHandler())
     LOGGER.setLevel(logging.DEBUG)
     with contextlib.suppress(EOFError, OSError):
-        party: Party = pickle.loads(door.recv_bytes())
+        party: Party | Member = pickle.loads(door.recv_bytes())
         if isinstance(party, SealedParty):
             party = party.open()
+        elif isinstance(party, Member):
+            party.go_home()
         while request := channel.recv_bytes():
             message, number = request[:-_NUMBER_BYTES], request[-_NUMBER_BYTES:]
             try:
@@ -416,5 +422,6 @@ def serve(channel_handle: int, door_handle: int) -> None:
             except PartyError as exc:
                 reply = ["error", type(exc).__name__, exc.message]
             channel.send_bytes(_wire.pack(reply) + number)
-        party.release()
-        door.send_bytes(cloudpickle.dumps(party))
+        kept = party.dismiss() if isinstance(party, Member) else party
+        kept.release()
+        door.send_bytes(cloudpickle.dumps(kept))

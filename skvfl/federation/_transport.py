@@ -12,10 +12,13 @@ import numpy as np
 from skvfl.exceptions import PartyError
 from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
+from skvfl.federation._member import OPEN, Member
 from skvfl.federation._party import Party, SealedParty
 from skvfl.federation._replies import (
     ANYTHING,
     NOTHING,
+    Count,
+    Fields,
     Reply,
     all_finite,
     check_replies,
@@ -47,7 +50,7 @@ class Session(ABC):
     """
 
     def __init__(
-        self, parties: Sequence[Party], log: CommunicationLog, centre: str
+        self, parties: Sequence[Party | Member], log: CommunicationLog, centre: str
     ) -> None:
         self.names = [party.name for party in parties]
         self.log = log
@@ -124,11 +127,12 @@ class Session(ABC):
             raise
         replies: dict[str, Any] = {}
         receiver = self.centre if reply_to is None else reply_to
+        opening = operation == OPEN
         for name, (answered, sent, received) in exchanged.items():
-            self.log.record(self.centre, name, operation, *sent)
+            self.log.record(self.centre, name, operation, *sent, opening=opening)
             if received is None:
                 continue
-            self.log.record(name, receiver, operation, *received)
+            self.log.record(name, receiver, operation, *received, opening=opening)
             replies[name] = answered
         try:
             check_replies(replies, expected, operation)
@@ -144,6 +148,30 @@ class Session(ABC):
     def tell(self, operation: str, **arguments: Any) -> None:
         """Ask parties for an operation that has no answer; see :meth:`call`."""
         self.call(operation, reply=NOTHING, **arguments)
+
+    def open(
+        self, each: Mapping[str, Mapping[str, Any]], to: Iterable[str] | None = None
+    ) -> dict[str, dict[str, int]]:
+        """Let members make their parties.
+
+        Parameters
+        ----------
+        each : dict of str to dict
+            For each member ``role`` and, but for one that was fitted, ``settings``.
+        to : iterable of str, default=None
+            Names of the members; all of them by default.
+
+        Returns
+        -------
+        held : dict of str to dict
+            What each member says it holds, see :meth:`Member.open`.
+        """
+        most = np.iinfo(np.int64).max
+        sizes = dict.fromkeys(("n_columns", "n_rows", "n_empty"), Count(0, int(most)))
+        held: dict[str, dict[str, int]] = self.call(
+            OPEN, to=to, each=each, reply=Fields(sizes)
+        )
+        return held
 
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""
@@ -166,6 +194,10 @@ class Session(ABC):
     @abstractmethod
     def _abort(self) -> None:
         """End every party's part at once, and make it drop what it holds."""
+
+    def end(self) -> None:
+        """End the session without calling anybody home."""
+        self._abort()
 
     def __enter__(self) -> Self:
         return self
@@ -199,7 +231,10 @@ class Transport(ABC):
 
     @abstractmethod
     def connect(
-        self, parties: Sequence[Party], log: CommunicationLog, centre: str = "server"
+        self,
+        parties: Sequence[Party | Member],
+        log: CommunicationLog,
+        centre: str = "server",
     ) -> Session:
         """Hand the parties over and open a session with them."""
 
@@ -222,7 +257,10 @@ class LocalTransport(Transport):
     """
 
     def connect(
-        self, parties: Sequence[Party], log: CommunicationLog, centre: str = "server"
+        self,
+        parties: Sequence[Party | Member],
+        log: CommunicationLog,
+        centre: str = "server",
     ) -> Session:
         """Open a session with parties that live in this process.
 
@@ -247,12 +285,13 @@ class LocalTransport(Transport):
 
 class _LocalSession(Session):
     def __init__(
-        self, parties: Sequence[Party], log: CommunicationLog, centre: str
+        self, parties: Sequence[Party | Member], log: CommunicationLog, centre: str
     ) -> None:
         super().__init__(parties, log, centre)
         for party in parties:
-            if isinstance(party, SealedParty):
-                party.perform("connect", {})
+            kept = party.fitted if isinstance(party, Member) else party
+            if isinstance(kept, SealedParty):
+                kept.perform("connect", {})
         self._present = {party.name: party for party in parties}
 
     def _exchange(
@@ -271,7 +310,10 @@ class _LocalSession(Session):
         return exchanged
 
     def _dismiss(self) -> dict[str, Party]:
-        return self._present
+        return {
+            name: each.dismiss() if isinstance(each, Member) else each
+            for name, each in self._present.items()
+        }
 
     def _abort(self) -> None:
         for party in self._present.values():
@@ -279,7 +321,11 @@ class _LocalSession(Session):
 
 
 def answer(
-    party: Party, operation: str, arguments: dict[str, Any], *, copy: bool = True
+    party: Party | Member,
+    operation: str,
+    arguments: dict[str, Any],
+    *,
+    copy: bool = True,
 ) -> tuple[list[Any], Measure]:
     """A party's answer to a request as the wire delivers it, and what it measures."""
     reply = party.perform(operation, arguments)

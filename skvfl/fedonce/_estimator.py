@@ -55,12 +55,12 @@ from skvfl.fedonce._parties import GuestParty, HostParty, train_host_privately
 from skvfl.fedonce._random_features import RandomFeaturesEncoder
 from skvfl.nn._apart import keep_apart
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._steps import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite, train
-from skvfl.partition._partitioner import require_transformer
 from skvfl.partition._splitters import Contiguous, ImageTiles, RoundRobin
+from skvfl.partition._transformers import require_transformer
 from skvfl.privacy import SampledGaussian, account_privacy, calibrate_noise
-from skvfl.splitnn._estimator import _BaseSplitNN, _squared_error
-from skvfl.splitnn._parties import batch_bounds, epoch_loss
+from skvfl.splitnn._legacy_estimator import _BaseSplitNN, _squared_error
 
 # They look at the number of columns alone.
 _BLIND_SPLITTERS = (RoundRobin, Contiguous, ImageTiles)

@@ -19,8 +19,8 @@ from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
 from skvfl.fedonce._targets import NoiseTargets, train_together
 from skvfl.nn._build import Build
+from skvfl.nn._steps import infer, tensor
 from skvfl.nn._training import train
-from skvfl.splitnn._parties import infer, tensor
 
 
 class NoiseAsTargetsEncoder(

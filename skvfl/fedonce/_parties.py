@@ -14,8 +14,9 @@ from skvfl.federation import operation
 from skvfl.federation._party import run
 from skvfl.nn._apart import JointNetwork
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
+from skvfl.nn._steps import TINY, public_order, tensor
 from skvfl.privacy import SampledGaussian
-from skvfl.splitnn._parties import TINY, SplitParty, TopParty, public_order, tensor
+from skvfl.splitnn._legacy_parties import SplitParty, TopParty
 
 
 class NothingHeldError(ShareableError):

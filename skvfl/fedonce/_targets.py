@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from skvfl._random import int_seed
 from skvfl.nn._build import FusedAdam
+from skvfl.nn._steps import batch_bounds, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
-from skvfl.splitnn._parties import batch_bounds, tensor
 
 
 class NoiseTargets:

@@ -55,9 +55,9 @@ from torch.func import functional_call, grad, vmap
 
 from skvfl.exceptions import TrainingError
 from skvfl.nn._apart import JointNetwork, is_apart, keep_apart, layers_of
+from skvfl.nn._steps import check_parameters, tensor
 from skvfl.nn._training import _tuple
 from skvfl.privacy._accounting import _import
-from skvfl.splitnn._parties import check_parameters, tensor
 
 _CHUNK = 2**24
 _GRID_BITS = 20

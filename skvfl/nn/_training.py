@@ -20,13 +20,7 @@ from torch.utils.data import TensorDataset
 from skvfl._random import int_seed
 from skvfl.exceptions import TrainingError
 from skvfl.nn._build import FusedAdam
-from skvfl.splitnn._parties import (
-    TINY,
-    batch_bounds,
-    check_held_out,
-    check_parameters,
-    tensor,
-)
+from skvfl.nn._steps import TINY, batch_bounds, check_held_out, check_parameters, tensor
 
 
 def train(

@@ -11,7 +11,6 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -38,6 +37,7 @@ from skvfl.exceptions import (
     PartyValueError,
     party_error,
 )
+from skvfl.federation._federation import Federation
 from skvfl.partition._columns import (
     column_labels,
     column_names,
@@ -48,6 +48,7 @@ from skvfl.partition._columns import (
 )
 from skvfl.partition._preprocessing import PartyPreprocessor
 from skvfl.partition._splitters import RoundRobin
+from skvfl.partition._transformers import resolve_transformer
 
 CHUNK_ROWS = 512
 RESERVED_NAMES = ("drop", "raise", "server")
@@ -459,11 +460,15 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         children = spawn_named(self._root(sequence), self.parties_)
         for name, child in children.items():
             if self.parties_[name].size:
-                transformer = _resolve_transformer(own.get(name, self.transformer))
+                transformer = resolve_transformer(own.get(name, self.transformer))
                 transformers[name] = seed_party(
                     transformer, child, leaves=sequence is not None
                 )
         return transformers
+
+    def _transformer_of(self, name):
+        """What a party does with its columns, as the user said it."""
+        return self._own_transformers.get(name, self.transformer)
 
     def _root(self, sequence):
         """Root of the seeds: the partitioner's own if it has one, else the given."""
@@ -591,7 +596,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         tags = super().__sklearn_tags__()
         transformers = self._own_transformers.values() or [self.transformer]
         inner = [
-            get_tags(_resolve_transformer(transformer)) for transformer in transformers
+            get_tags(resolve_transformer(transformer)) for transformer in transformers
         ]
         inputs = tags.input_tags
         inputs.allow_nan = all(t.input_tags.allow_nan for t in inner)
@@ -613,6 +618,8 @@ def as_partition(parties):
     """A fresh, unfitted partitioner from anything that ``parties`` accepts."""
     if isinstance(parties, VerticalPartitioner):
         return clone(parties)
+    if isinstance(parties, Federation):
+        return VerticalPartitioner(parties=1)
     return VerticalPartitioner(parties=parties)
 
 
@@ -650,52 +657,6 @@ def canonical_order(parties):
         return min(parties[name], default=-1), natural, name
 
     return {name: parties[name] for name in sorted(parties, key=key)}
-
-
-def _resolve_transformer(transformer):
-    if isinstance(transformer, str):
-        if transformer == "auto":
-            return PartyPreprocessor()
-        if transformer == "passthrough":
-            return FunctionTransformer(
-                accept_sparse=True, feature_names_out="one-to-one"
-            )
-    elif hasattr(transformer, "fit_transform"):
-        require_transformer("transformer", transformer)
-        return clone(transformer)
-    raise ValueError(
-        f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
-        "transformer"
-    )
-
-
-def require_transformer(name, value, methods=("fit_transform", "transform")):
-    """Refuse what cannot be cloned and fitted, such as a class."""
-    if isinstance(value, type):
-        raise ValueError(
-            f"{name} is the class {value.__name__}: give an instance, such as "
-            f"{value.__name__}()"
-        )
-    lacking = [method for method in methods if not hasattr(value, method)]
-    if lacking:
-        raise ValueError(
-            f"{name} is a {type(value).__name__} without {' and '.join(lacking)}: give "
-            "a transformer"
-        )
-    for step in (value, *(step for _, step in getattr(value, "steps", ()))):
-        if step in (None, "passthrough") or isinstance(step, type):
-            continue
-        if not hasattr(step, "transform"):
-            raise ValueError(
-                f"{name} has the step {type(step).__name__}, which has no transform: "
-                "leave it out; samplers change rows, which must stay aligned over the "
-                "parties"
-            )
-        if hasattr(step, "__sklearn_tags__") and get_tags(step).target_tags.required:
-            raise ValueError(
-                f"{name}: {type(step).__name__} needs y, which parties do not have: "
-                "choose a transformer that learns from columns alone"
-            )
 
 
 def _take_columns(X, positions):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import ceil
 from numbers import Integral, Real
 
 import numpy as np
-from scipy.special import softmax
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
 from sklearn.utils.validation import check_is_fitted
-from torch.nn import functional
 
 from skvfl._base import (
     MISSING_ROWS,
@@ -22,25 +19,21 @@ from skvfl._base import (
     VFLRegressorMixin,
     check_answers,
 )
-from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
+from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl._targets import mean_and_scale, standardised
 from skvfl.federation import CommunicationLog
+from skvfl.federation._log import current_log
 from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._build import Build, Optimize
+from skvfl.nn._steps import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite
-from skvfl.splitnn._parties import (
-    AGGREGATIONS,
-    BottomParty,
-    TopParty,
-    batch_bounds,
-    epoch_loss,
-)
+from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
 
 
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
+
+    _streams = {"prepare": (1, 0), "models": (1, 1)}
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -95,31 +88,32 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.transport = transport
         self.random_state = random_state
 
-    def _fit(self, X, y, labels, weights, n_outputs, loss):
-        to_split, to_parties, to_rows = seed_sequence(self.random_state).spawn(3)
-        X = self._fit_partition(X, y, to_split)
-        active = self._active
-        blocks = self._split(X, fitting=True)
-        parties = [
-            party.holding(
-                block=blocks.pop(party.name),
-                **(
-                    {"labels": labels, "weights": weights}
-                    if party.name == active
-                    else {}
-                ),
-            )
-            for party in self._make_parties(active, to_parties, n_outputs, loss)
-        ]
+    def _fit(self, X, y, labels):
+        root = seed_sequence(self.random_state)
+        X = self._fit_partition(X, y, branch(root, 0))
+        members = self._make_members(X, root, labels)
         context = self._init_callback_context(max_subtasks=self.max_epochs)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = CommunicationLog()
-        with self._connect(parties, self.communication_, active) as session:
-            self._train(session, active, len(labels), to_rows, context)
+        with self._open(members, self.communication_, self._active) as session:
+            n_rows = len(labels.values)
+            self._train(session, self._active, n_rows, branch(root, 2), context)
         self._parties = session.parties
         self.n_iter_ = len(self.loss_curve_)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
+
+    def _settings(self, name):
+        said = {
+            "transformer": self._transformer(name),
+            "bottom": self.bottom,
+            "cut_width": self.cut_width,
+            "lr": self.lr,
+            "optimizer": self.optimizer,
+        }
+        if name != self._active:
+            return PassiveSettings(**said)
+        return ActiveSettings(**said, top=self.top, aggregation=self.aggregation)
 
     def _train(self, session, active, n_rows, sequence, context):
         """Split learning: activations up, gradients down, for every batch."""
@@ -134,7 +128,12 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         widths = session.call("prepare", to=passive, reply=self._any_widths, **order)
         self._widths = widths
         session.tell(
-            "prepare_top", to=[active], widths=widths, n_train=n_train, **order
+            "prepare_top",
+            to=[active],
+            names=self._holders,
+            widths=widths,
+            n_train=n_train,
+            **order,
         )
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
@@ -190,7 +189,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         check_is_fitted(self)
         active = self._active
         passive = [name for name in self._holders if name != active]
-        with self._connect_fitted(X, active) as session:
+        with self._reopen(X, current_log(), active) as session:
             n_rows = _num_samples(X)
             rows = {"start": 0, "stop": n_rows}
             session.begin_round()
@@ -221,24 +220,6 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _n_features_out(self):
         parts = len(self._holders) if self.aggregation == "concat" else 1
         return parts * self.cut_width
-
-    def _make_parties(self, active, sequence, n_outputs, loss):
-        to_prepare, to_models = sequence.spawn(2)
-        prepare = self.partition_._make_transformers(to_prepare)
-        children = spawn_named(to_models, self.partition_.parties_)
-        bottom = Build(self.bottom, self.cut_width, name="bottom")
-        top = Build(self.top, n_outputs, activate=True, name="top", trains=False)
-        optimize = Optimize(self.optimizer, self.lr)
-        parties = []
-        for name, child in children.items():
-            settings = (name, prepare.get(name), bottom, optimize, one_way(child))
-            if name == active:
-                parties.append(
-                    TopParty(*settings, top, self.aggregation, self._holders, loss)
-                )
-            else:
-                parties.append(BottomParty(*settings))
-        return parties
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -430,10 +411,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         PartyError
             If a party fails; the message names it.
         """
-        codes = self._encode_classes(y)
-        weights = self._row_weights(X, sample_weight, self.class_weight, codes)
-        loss = partial(functional.cross_entropy, reduction="none")
-        return self._fit(X, y, codes, weights, len(self.classes_), loss)
+        labels = self._read_classes(X, y, sample_weight, self.class_weight)
+        return self._fit(X, y, labels)
 
     def predict_proba(self, X):
         """Probability of each class.
@@ -448,7 +427,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         probabilities : ndarray of shape (n_samples, n_classes), dtype float64
             Columns in the order of ``classes_``.
         """
-        return softmax(self._serve(X, "predict").astype(np.float64), axis=1)
+        return self._serve(X, "predict")
 
     def predict(self, X):
         """Predict classes.
@@ -593,11 +572,7 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         PartyError
             If a party fails; the message names it.
         """
-        target = self._encode_target(y)
-        self._mean, self._scale = mean_and_scale(target)
-        standard = standardised(target, self._mean, self._scale).astype(np.float32)
-        weights = self._row_weights(X, sample_weight)
-        return self._fit(X, y, standard, weights, 1, _squared_error)
+        return self._fit(X, y, self._read_targets(X, y, sample_weight))
 
     def predict(self, X):
         """Predict targets in their own units.
@@ -611,9 +586,4 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         -------
         y : ndarray of shape (n_samples,), dtype float64
         """
-        outputs = self._serve(X, "predict").astype(np.float64)
-        return outputs[:, 0] * self._scale + self._mean
-
-
-def _squared_error(outputs, labels):
-    return functional.mse_loss(outputs, labels, reduction="none")[:, 0]
+        return self._serve(X, "predict")[:, 0]

@@ -7,22 +7,106 @@ gradients of the loss with respect to them come down as numbers.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
-from skvfl.exceptions import TrainingError
-from skvfl.federation import Party, operation
+from skvfl.federation import Holding, Party, Settings, operation
 from skvfl.federation._party import run
+from skvfl.nn._build import Build, Optimize
+from skvfl.nn._labels import Codec, Lessons
+from skvfl.nn._steps import check_parameters, infer, public_order, tensor
 from skvfl.nn._streams import private_generator
 
-TINY = torch.finfo(torch.float32).tiny
 AGGREGATIONS = {
     "concat": lambda cuts: torch.cat(cuts, dim=1),
     "sum": sum,
     "mean": lambda cuts: sum(cuts) / len(cuts),
     "max": lambda cuts: torch.stack(cuts).max(dim=0).values,
 }
+
+
+@dataclass
+class Inputs:
+    """Prepared columns; while training in the public order of the rows."""
+
+    after: ClassVar = "prepare"
+    values: torch.Tensor
+
+
+@dataclass
+class Training:
+    """What takes the party's steps."""
+
+    after: ClassVar = "prepare"
+    optimizer: Any
+
+
+@dataclass
+class Epoch:
+    """Order in which an epoch takes the rows."""
+
+    after: ClassVar = "begin_epoch"
+    order: torch.Tensor
+
+
+@dataclass
+class Activations:
+    """Of the batch under way, with the graph that its gradient goes back through."""
+
+    after: ClassVar = "forward"
+    values: torch.Tensor
+
+
+@dataclass
+class Best:
+    """Copies of the models that did best on held-out rows."""
+
+    after: ClassVar = "remember"
+    models: dict[str, torch.nn.Module]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassiveSettings(Settings, role="splitnn.passive"):
+    """What a passive party is told; the estimator's parameters of these names."""
+
+    bottom: Any
+    cut_width: int
+    lr: float
+    optimizer: Any = None
+
+    def make(self, member):
+        """A party with a bottom model of its own."""
+        return BottomParty(**self._parts(member))
+
+    def _parts(self, member):
+        return {
+            "name": member.name,
+            "transformer": member.transformer(self.transformer),
+            "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
+            "optimize": Optimize(self.optimizer, self.lr),
+            "stream": member.stream("models"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveSettings(PassiveSettings, role="splitnn.active"):
+    """What the active party is told; the estimator's parameters of these names."""
+
+    top: Any
+    aggregation: str = "concat"
+
+    def make(self, member):
+        """The party that has the labels."""
+        codec = Codec(member.holding.labels)
+        top = {"activate": True, "name": "top", "trains": False}
+        return TopParty(
+            **self._parts(member),
+            build_top=Build(self.top, codec.n_outputs, **top),
+            aggregation=self.aggregation,
+            codec=codec,
+        )
 
 
 class SplitParty(Party):
@@ -60,20 +144,22 @@ class SplitParty(Party):
         n_train : int
             Number of rows that are trained on; the others are held out.
         """
-        self._held["order"] = public_order(seed, n_train)
-        if self._transformer is not None:
-            self._bottom.train()
+        self.hold(Epoch(public_order(seed, n_train)))
+        for model in self._models().values():
+            model.train()
 
     @operation
     def forward(self, start, stop):
         """Activations of one batch, and nothing of how they came about."""
-        self._held["activations"] = self._activate(start, stop)
-        return self._held["activations"].detach().numpy()
+        values = self._activate(start, stop)
+        self.hold(Activations(values))
+        return values.detach().numpy()
 
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
-        self._held.pop("activations").backward(tensor(gradient))
+        self.held(Activations).values.backward(tensor(gradient))
+        self.drop(Activations)
         self._update()
 
     @operation
@@ -86,12 +172,13 @@ class SplitParty(Party):
         return {} if self._transformer is None else {"_bottom": self._bottom}
 
     def _update(self):
-        self._held["optimizer"].step()
-        self._held["optimizer"].zero_grad()
+        optimizer = self.held(Training).optimizer
+        optimizer.step()
+        optimizer.zero_grad()
 
     def _activate(self, start, stop):
-        rows = self._held["order"][start:stop]
-        return self._bottom(self._held["inputs"].index_select(0, rows))
+        rows = self.held(Epoch).order[start:stop]
+        return self._bottom(self.held(Inputs).values.index_select(0, rows))
 
 
 class BottomParty(SplitParty):
@@ -116,12 +203,13 @@ class BottomParty(SplitParty):
         -------
         n_outputs : int
         """
-        inputs = run(self._transformer.fit_transform, self._held["block"])
-        self._held["inputs"] = tensor(inputs)[public_order(seed, len(inputs))]
+        inputs = run(self._transformer.fit_transform, self.held(Holding).block)
+        values = tensor(inputs)[public_order(seed, len(inputs))]
+        self.hold(Inputs(values))
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
-        self._held["optimizer"] = self._optimize(list(self._bottom.parameters()))
+        self.hold(Training(self._optimize(list(self._bottom.parameters()))))
         with torch.inference_mode():
-            return self._bottom.eval()(self._held["inputs"][:1]).shape[1]
+            return self._bottom.eval()(values[:1]).shape[1]
 
     @operation
     def represent(self, start, stop):
@@ -130,21 +218,20 @@ class BottomParty(SplitParty):
 
     @operation
     def remember(self):
-        """Keep a copy of the bottom model as it is."""
-        self._best = copy.deepcopy(self._models())
+        """Keep a copy of the models as they are."""
+        self.hold(Best(copy.deepcopy(self._models())))
 
     @operation
     def recall(self):
-        """Go back to the copy that was kept last."""
-        for name, state in self.__dict__.pop("_best").items():
-            setattr(self, name, state)
+        """Go back to the copies that were kept last."""
+        for name, model in self.held(Best).models.items():
+            setattr(self, name, model)
 
     def _rows(self, start, stop):
-        if "inputs" not in self._held:
-            self._held["inputs"] = tensor(
-                run(self._transformer.transform, self._held["block"])
-            )
-        return self._held["inputs"][start:stop]
+        if not self.holds(Inputs):
+            block = self.held(Holding).block
+            self.hold(Inputs(tensor(run(self._transformer.transform, block))))
+        return self.held(Inputs).values[start:stop]
 
 
 class TopParty(BottomParty):
@@ -158,10 +245,8 @@ class TopParty(BottomParty):
         ``build_top(n_inputs, generator)`` gives the top model.
     aggregation : {"concat", "sum", "mean", "max"}
         How the activations of the parties become the top model's input.
-    names : list of str
-        Parties with columns, in the order of aggregation.
-    loss : callable
-        ``loss(outputs, labels)`` gives the loss of each row.
+    codec : Codec
+        How labels are written, and outputs read.
     """
 
     def __init__(
@@ -173,61 +258,68 @@ class TopParty(BottomParty):
         stream,
         build_top,
         aggregation,
-        names,
-        loss,
+        codec,
     ):
         super().__init__(name, transformer, build_bottom, optimize, stream)
         self._build_top = build_top
         self._aggregation = aggregation
-        self._names = names
-        self._loss = loss
+        self._codec = codec
 
     @operation
-    def prepare_top(self, seed, widths, n_train):
+    def prepare_top(self, seed, names, widths, n_train):
         """Build the top model on the widths of everybody's activations.
 
         Parameters
         ----------
         seed : int
             Of the public order of the rows, the same at every party.
+        names : list of str
+            Parties with columns, in the order of aggregation.
         widths : dict of str to int
             Number of activations of every passive party.
         n_train : int
             Number of rows that are trained on; the others are held out.
         """
+        self._names = names
         if self._transformer is not None:
             widths[self.name] = self.prepare(seed)
         n_inputs = sum(widths.values())
         if self._aggregation != "concat":
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
-            n_inputs = widths[self._names[0]]
+            n_inputs = widths[names[0]]
         self._top = self._build_top(n_inputs, self._generator)
         parameters = [p for m in self._models().values() for p in m.parameters()]
-        self._held["optimizer"] = self._optimize(parameters)
-        self._sort_labels(seed, n_train)
+        self.hold(Training(self._optimize(parameters)))
+        labels = self.held(Holding).labels
+        order = public_order(seed, len(labels.values))
+        lessons = Lessons.of(self._codec, labels, order)
+        lessons.check_held_out(n_train)
+        self.hold(lessons)
 
     @operation
     def learn(self, start, stop, received):
         """One step on a batch: its loss and weight, and gradients of what was sent."""
-        rows = self._held["order"][start:stop]
+        rows = self.held(Epoch).order[start:stop]
         cuts = {name: tensor(sent).requires_grad_() for name, sent in received.items()}
         own = (
             {}
             if self._transformer is None
             else {self.name: self._activate(start, stop)}
         )
-        loss = self._mean_loss(self._top(self._combine(cuts | own)), rows)
+        lessons = self.held(Lessons)
+        loss = lessons.mean_loss(self._top(self._combine(cuts | own)), rows)
         loss.backward()
         self._update()
         gradients = {name: cut.grad.numpy() for name, cut in cuts.items()}
-        return {**self._report(loss, rows), "gradients": gradients}
+        return {**lessons.report(loss, rows), "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
         outputs = infer(self._top, self._cut_layer(start, stop, received))
-        return self._mean_loss(outputs.float(), slice(start, stop)).item()
+        rows = slice(start, stop)
+        return self.held(Lessons).mean_loss(outputs.float(), rows).item()
 
     @operation
     def combine(self, start, stop, received):
@@ -236,14 +328,9 @@ class TopParty(BottomParty):
 
     @operation
     def predict(self, start, stop, received):
-        """Outputs of the top model."""
-        return infer(self._top, self._cut_layer(start, stop, received)).numpy()
-
-    @operation
-    def begin_epoch(self, seed, n_train):
-        """Take the public order of an epoch's rows; see :class:`BottomParty`."""
-        BottomParty.begin_epoch(self, seed, n_train)
-        self._top.train()
+        """Probabilities of classes, or targets in their own units."""
+        outputs = infer(self._top, self._cut_layer(start, stop, received))
+        return self._codec.decode(outputs.numpy())
 
     def _cut_layer(self, start, stop, received):
         cuts = {name: tensor(sent) for name, sent in received.items()}
@@ -255,112 +342,5 @@ class TopParty(BottomParty):
     def _combine(self, cuts):
         return AGGREGATIONS[self._aggregation]([cuts[name] for name in self._names])
 
-    def _mean_loss(self, outputs, rows):
-        losses = self._loss(outputs, self._held["labels"][rows])
-        if self._held["weights"] is None:
-            return losses.mean()
-        weights = self._held["weights"][rows]
-        return (losses * weights).sum() / weights.sum().clamp_min(TINY)
-
-    def _report(self, loss, rows):
-        weights = self._held["weights"]
-        weight = len(rows) if weights is None else weights[rows].sum().item()
-        return {"loss": loss.item(), "weight": weight}
-
-    def _sort_labels(self, seed, n_train):
-        """Bring labels and weights into the public order."""
-        order = public_order(seed, len(self._held["labels"]))
-        self._held["labels"] = torch.from_numpy(self._held["labels"])[order]
-        if self._held["weights"] is not None:
-            self._held["weights"] = tensor(self._held["weights"])[order]
-            if n_train < len(order):
-                check_held_out(self._held["weights"][n_train:].sum())
-
     def _models(self):
         return {**super()._models(), "_top": self._top}
-
-
-def epoch_loss(batches):
-    """Mean over rows of an epoch's losses.
-
-    Parameters
-    ----------
-    batches : list of dict
-        ``loss``, the mean of a batch, and ``weight``, what its rows weigh together.
-
-    Returns
-    -------
-    loss : float
-        Zero where no row has any weight.
-    """
-    total = sum(batch["weight"] for batch in batches)
-    return sum(batch["loss"] * batch["weight"] for batch in batches) / (total or 1)
-
-
-def check_held_out(weight):
-    """Refuse held-out rows that do not tell when to stop.
-
-    Parameters
-    ----------
-    weight : float
-        Sum of their weights.
-
-    Raises
-    ------
-    TrainingError
-        If it is zero.
-    """
-    if not weight:
-        raise TrainingError(
-            "all held-out rows have weight 0, their own or that of their class, so "
-            "early stopping has nothing to go by: raise validation_fraction, or train "
-            "without early_stopping"
-        )
-
-
-def infer(network, inputs):
-    """Outputs in evaluation mode and double precision.
-
-    Rounding then does not depend on which rows are asked for together.
-    """
-    with torch.inference_mode():
-        return copy.deepcopy(network).double().eval()(inputs.double())
-
-
-def batch_bounds(n_rows, batch_size):
-    """Bounds of each batch; a last one of one row joins its predecessor."""
-    starts = list(range(0, n_rows, batch_size))
-    if len(starts) > 1 and n_rows - starts[-1] == 1:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], n_rows], strict=True))
-
-
-def check_parameters(module):
-    """Refuse a network that the last step has spoilt, after its loss was looked at.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        After training.
-
-    Raises
-    ------
-    TrainingError
-        If a parameter is not finite, or so large that a product of two is not.
-    """
-    if not all(bool(p.square().isfinite().all()) for p in module.parameters()):
-        raise TrainingError(
-            "parameters are not finite after training: standardise the columns and "
-            "the targets, or lower the learning rate"
-        )
-
-
-def public_order(seed, n_rows):
-    """Order of rows that everybody who knows the seed agrees on."""
-    return torch.from_numpy(np.random.default_rng(seed).permutation(n_rows))
-
-
-def tensor(array):
-    """Single-precision tensor; of the array's own memory where it may be written."""
-    array = np.asarray(array, dtype=np.float32)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -38,10 +38,10 @@ from skvfl.federation._replies import (
 )
 from skvfl.federation._transport import check_rows
 from skvfl.nn._build import Optimize
+from skvfl.nn._steps import batch_bounds, epoch_loss
 from skvfl.nn._tabnet import MASKS, Decoder, Encoder, normal_linear
 from skvfl.nn._training import check_finite
-from skvfl.splitnn._estimator import _squared_error
-from skvfl.splitnn._parties import batch_bounds, epoch_loss
+from skvfl.splitnn._legacy_estimator import _squared_error
 from skvfl.tabvfl._parties import (
     GuestParty,
     HostParty,

@@ -16,6 +16,7 @@ from torch import nn
 from skvfl._random import one_way
 from skvfl.federation import operation
 from skvfl.nn._mlp import linear
+from skvfl.nn._steps import batch_bounds, infer, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.nn._tabnet import (
     INPUT_MOMENTUM,
@@ -24,13 +25,7 @@ from skvfl.nn._tabnet import (
     normal_linear,
     reconstruction_loss,
 )
-from skvfl.splitnn._parties import (
-    BottomParty,
-    TopParty,
-    batch_bounds,
-    infer,
-    tensor,
-)
+from skvfl.splitnn._legacy_parties import BottomParty, TopParty
 
 
 class MixedColumns(nn.Module):

@@ -41,12 +41,12 @@ from skvfl.federation._replies import (
     check_replies,
 )
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._steps import batch_bounds, check_held_out, epoch_loss
 from skvfl.nn._training import check_finite
 from skvfl.partition._partitioner import _check_table
 from skvfl.privacy import KeyRing
 from skvfl.privacy._masks import SERVER
-from skvfl.splitnn._estimator import _BaseSplitNN, _squared_error
-from skvfl.splitnn._parties import batch_bounds, check_held_out, epoch_loss
+from skvfl.splitnn._legacy_estimator import _BaseSplitNN, _squared_error
 from skvfl.vfedsec._parties import (
     GRADIENT,
     UPDATE,

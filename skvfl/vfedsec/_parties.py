@@ -19,6 +19,7 @@ from torch import nn
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Party, operation
 from skvfl.federation._party import run
+from skvfl.nn._steps import TINY, infer
 from skvfl.nn._streams import private_generator
 from skvfl.privacy import (
     MASK_FORWARD,
@@ -33,7 +34,6 @@ from skvfl.privacy import (
 from skvfl.privacy._keys import PROTOCOL, context, fingerprint
 from skvfl.privacy._masks import SERVER, _is_tag, _nonce, _tag
 from skvfl.privacy._sealed_keys import SEALED_KEY, open_key, seal_key
-from skvfl.splitnn._parties import TINY, infer
 
 GRADIENT = "gradient of the secure layer"
 UPDATE = "gradient of the cluster"

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from skvfl.exceptions import TrainingError
-from skvfl.splitnn._parties import (
-    AGGREGATIONS,
+from skvfl.nn._steps import (
     batch_bounds,
     check_held_out,
     check_parameters,
@@ -19,6 +18,7 @@ from skvfl.splitnn._parties import (
     public_order,
     tensor,
 )
+from skvfl.splitnn._parties import AGGREGATIONS
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Organisations whose tables the coordinator does not see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skvfl.federation._transport import Transport
+
+
+class Federation(Transport):
+    """Members in places of their own: who they are, and how they are reached.
+
+    As the ``parties`` of an estimator it takes the place of a table that is split up:
+    ``X`` then has the active party's columns only, and every other member answers from
+    its own table. Parties and transport are one object, so that nothing can fall back
+    to a simulation.
+
+    Its :meth:`connect` is given the members that are at home here, and opens a session
+    with these and the others.
+
+    Attributes
+    ----------
+    names : list of str
+        All members, in the order of the protocol.
+    """
+
+    names: list[str]
+
+    def own_columns(self, X: Any) -> Any:
+        """Which columns of a table are the active party's; all of them by default.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            What the estimator was given.
+
+        Returns
+        -------
+        columns : names, positions, slice or mask
+        """
+        return slice(None)
+
+    def rows(self, X: Any) -> np.ndarray | None:
+        """Which rows the others are asked for; all of theirs by default.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            What the estimator was given.
+
+        Returns
+        -------
+        rows : ndarray of int of shape (n_samples,) or None
+            As :meth:`Member.open` takes them.
+        """
+        return None

@@ -1,0 +1,228 @@
+"""A member: one organisation at home, and the parties that it makes of what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skvfl._random import seed_party
+from skvfl._rows import rows_without_values
+from skvfl._sklearn import _num_samples, _safe_indexing
+from skvfl.exceptions import PartyError, PartyValueError, SettingsError
+from skvfl.federation._party import Party, SealedParty, bare, shielded
+from skvfl.federation._settings import settings_of
+from skvfl.partition._transformers import resolve_transformer
+
+OPEN = "open"
+
+
+@dataclass
+class Labels:
+    """What the active party learns from; it never leaves it.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        Codes of classes, or targets in their own units.
+    n_classes : int or None, default=None
+        Number of classes; None for a numerical target.
+    weights : ndarray of shape (n_rows,) or None, default=None
+        Weights of the rows.
+    known : ndarray of bool of shape (n_rows,) or None, default=None
+        Which rows have a label; all of them by default.
+    """
+
+    values: np.ndarray
+    n_classes: int | None = None
+    weights: np.ndarray | None = None
+    known: np.ndarray | None = None
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs of a network that predicts."""
+        return 1 if self.n_classes is None else self.n_classes
+
+
+@dataclass
+class Holding:
+    """What an organisation brings to one run.
+
+    Parameters
+    ----------
+    block : DataFrame, ndarray or sparse matrix
+        Its columns.
+    rows : ndarray of int or None, default=None
+        Which rows of the run the block has; all, in their order, by default.
+    labels : Labels or None, default=None
+        At the active party, of the block's rows.
+    """
+
+    block: Any
+    rows: np.ndarray | None = None
+    labels: Labels | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that are held."""
+        return int(_num_samples(self.block))
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns that are held."""
+        return int(self.block.shape[1])
+
+
+@dataclass
+class Member:
+    """One organisation, with all that is its own and that nobody else sees.
+
+    A session asks it to open a run: it is sent settings and rows, and makes its party
+    of them. From then on it hands operations on to this party. What the party has
+    learnt stays here when the run is over.
+
+    Parameters
+    ----------
+    name : str
+        Name of the organisation.
+    holding : Holding
+        Its table.
+    streams : dict of str to SeedSequence, default=None
+        Its secret randomness, one stream for each purpose. By default every stream is
+        drawn anew from the operating system; only a simulation, and tests, deal them.
+    own : dict of str to object, default=None
+        Its own objects that settings can refer to by name: networks, optimisers, key
+        rings.
+    fitted : Party or None, default=None
+        What it learnt in an earlier run.
+    """
+
+    name: str
+    holding: Holding
+    streams: Mapping[str, np.random.SeedSequence] | None = None
+    own: dict[str, Any] = field(default_factory=dict)
+    fitted: Party | None = None
+    # Made by ``open``.
+    party: Party | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns that it holds."""
+        return self.holding.n_columns
+
+    def stream(self, purpose: str) -> np.random.SeedSequence:
+        """The secret stream for one purpose, which only this organisation has."""
+        if self.streams is None:
+            return np.random.SeedSequence()
+        return self.streams[purpose]
+
+    def transformer(self, said: Any) -> Any:
+        """Its transformer, or None where it holds no column.
+
+        Parameters
+        ----------
+        said : {"auto", "passthrough"} or transformer
+            As the settings say.
+        """
+        if not self.n_columns:
+            return None
+        transformer = resolve_transformer(said)
+        if isinstance(said, str):
+            seed_party(transformer, self.stream("prepare"), self.name)
+        return transformer
+
+    def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Carry out an operation: open a run, or what the run's party offers.
+
+        Raises
+        ------
+        PartyError
+            As for :meth:`Party.perform`.
+        """
+        if operation == OPEN:
+            return shielded(self.name, operation, self.open, **arguments)
+        if self.party is None:
+            raise PartyError(
+                self.name, f"it was asked for {operation!r} before the run was opened"
+            )
+        return self.party.perform(operation, arguments)
+
+    def open(
+        self,
+        role: str | None,
+        settings: dict[str, Any] | None = None,
+        rows: np.ndarray | None = None,
+    ) -> dict[str, int]:
+        """Make the party of a run, or take the one that was fitted.
+
+        Parameters
+        ----------
+        role : str or None
+            Which part it plays; None for the one in which it was fitted.
+        settings : dict, default=None
+            As :meth:`Settings.pack` wrote them.
+        rows : ndarray of int, default=None
+            Positions of the run's rows in its table; all, in their order, by default.
+
+        Returns
+        -------
+        held : dict
+            ``n_columns`` and ``n_rows``, and ``n_empty``, the number of rows in which
+            it holds no value.
+        """
+        holding = self.holding
+        if rows is not None:
+            block = _safe_indexing(holding.block, rows)
+            holding = Holding(block, holding.rows, holding.labels)
+        holding = Holding(bare(holding.block), holding.rows, holding.labels)
+        if role is not None:
+            said = settings_of(role).unpack(settings or {}, self)
+            self.party = said.make(self)
+        elif self.fitted is None:
+            raise SettingsError("it has no model of an earlier fit")
+        else:
+            self.party = self.fitted.again()
+        self.party.hold(holding)
+        empty = rows_without_values(holding.block)
+        return {
+            "n_columns": holding.n_columns,
+            "n_rows": holding.n_rows,
+            "n_empty": int(np.count_nonzero(empty)),
+        }
+
+    def go_home(self) -> None:
+        """Open what was sealed, in a process of this organisation's own."""
+        if isinstance(self.fitted, SealedParty):
+            self.fitted = self.fitted.open()
+
+    def dismiss(self) -> Party:
+        """The party without what it held, when the run is over."""
+        if self.party is None:
+            raise PartyValueError(self.name, "the run was never opened")
+        self.party.release()
+        return self.party
+
+    def release(self) -> None:
+        """Drop the table and the secrets of this run."""
+        if self.party is not None:
+            self.party.release()
+        self.holding = Holding(np.empty((0, 0)))
+        self.streams = {}
+        self.own = {}
+
+
+class Roster(NamedTuple):
+    """Who takes part in a run, as far as it is known here.
+
+    Parameters
+    ----------
+    home : list of Member
+        Members that are at home here: all of them in a simulation.
+    rows : ndarray of int or None
+        Which rows the others are asked for.
+    """
+
+    home: list[Member]
+    rows: np.ndarray | None = None

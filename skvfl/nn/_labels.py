@@ -1,0 +1,98 @@
+"""Labels as networks learn them, and outputs as users read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch.nn import functional
+
+from skvfl._targets import mean_and_scale, standardised
+from skvfl.nn._steps import TINY, check_held_out, tensor
+
+
+class Codec:
+    """Codes of classes, or a standardised target; it stays with the active party.
+
+    Parameters
+    ----------
+    labels : Labels
+        Of all rows that are learnt from.
+
+    Attributes
+    ----------
+    n_outputs : int
+        Number of outputs of a network that predicts.
+    """
+
+    def __init__(self, labels):
+        self.n_outputs = labels.n_outputs
+        self._classifies = labels.n_classes is not None
+        if not self._classifies:
+            self._mean, self._scale = mean_and_scale(labels.values)
+
+    def encode(self, values):
+        """What a network learns: codes as int64, or the target as float32."""
+        if self._classifies:
+            return values
+        return standardised(values, self._mean, self._scale).astype(np.float32)
+
+    def loss(self, outputs, encoded):
+        """Loss of every row: cross-entropy, or the squared error."""
+        if self._classifies:
+            return functional.cross_entropy(outputs, encoded, reduction="none")
+        return functional.mse_loss(outputs, encoded, reduction="none")[:, 0]
+
+    def decode(self, outputs):
+        """Answers in double precision: probabilities, or a column in its own units."""
+        outputs = np.asarray(outputs).astype(np.float64)
+        if self._classifies:
+            return softmax(outputs, axis=1)
+        return outputs * self._scale + self._mean
+
+
+@dataclass
+class Lessons:
+    """Labels and weights of the rows of a run, in the order in which they are asked.
+
+    Parameters
+    ----------
+    codec : Codec
+        How labels are written.
+    labels : torch.Tensor
+        Encoded.
+    weights : torch.Tensor or None
+        Weights of the rows.
+    """
+
+    codec: Codec
+    labels: torch.Tensor
+    weights: torch.Tensor | None
+
+    @classmethod
+    def of(cls, codec, labels, order):
+        """The labels of a run in the public order of its rows."""
+        encoded = torch.from_numpy(codec.encode(labels.values))[order]
+        weights = labels.weights
+        return cls(codec, encoded, None if weights is None else tensor(weights)[order])
+
+    def check_held_out(self, n_train):
+        """Refuse rows from ``n_train`` on whose weights are all zero."""
+        if self.weights is not None and n_train < len(self.labels):
+            check_held_out(self.weights[n_train:].sum())
+
+    def mean_loss(self, outputs, rows):
+        """Mean loss of some rows, by their weights."""
+        losses = self.codec.loss(outputs, self.labels[rows])
+        if self.weights is None:
+            return losses.mean()
+        weights = self.weights[rows]
+        return (losses * weights).sum() / weights.sum().clamp_min(TINY)
+
+    def report(self, loss, rows):
+        """What the others may know of a step: its loss, and what its rows weigh."""
+        weights = self.weights
+        weight = len(rows) if weights is None else weights[rows].sum().item()
+        return {"loss": loss.item(), "weight": weight}
