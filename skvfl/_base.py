@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from numbers import Integral
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -36,6 +39,7 @@ from skvfl._warnings import warn
 from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import (
     Federation,
+    Handle,
     Holding,
     Labels,
     LocalTransport,
@@ -56,6 +60,7 @@ from skvfl.partition._partitioner import (
 )
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
+_HALF = b"skvfl half 1\n"
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -315,18 +320,123 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _reopen(self, X, log, centre="server", *, names=None):
         """Open a session in which fitted parties hold their columns of ``X``."""
         check_is_fitted(self)
-        home = [
-            Member(name, Holding(block), fitted=self._parties[name])
-            for name, block in self.partition_.split(X).items()
-        ]
         names = self._names if names is None else names
         opening = {name: {"role": None} for name in names}
+        blocks = self.partition_.split(X)
+        home = []
+        for name in names:
+            half = self._half(name)
+            if isinstance(half, Handle):
+                opening[name]["model"] = half.model
+            else:
+                home.append(Member(name, Holding(blocks[name]), fitted=half))
         roster = Roster(home, self._rows_elsewhere(X))
         return self._begin(roster, log, centre, opening, fitting=False)
 
+    def _half(self, name):
+        """The fitted party of an organisation, or what stands for it."""
+        if name not in self._parties:
+            raise PartyValueError(
+                name, "its half of the fitted model is not here: see load_half"
+            )
+        return self._parties[name]
+
+    @property
+    def halves_(self):
+        """Names of the organisations whose fitted half is in this object.
+
+        After a simulation these are all of them, so who has the object can do what any
+        of them can. Between organisations it is the active party alone.
+        """
+        check_is_fitted(self)
+        return [
+            name
+            for name, party in self._parties.items()
+            if not isinstance(party, Handle)
+        ]
+
+    def keep_halves(self, names):
+        """The same fitted estimator with the halves of some organisations only.
+
+        Parameters
+        ----------
+        names : list of str
+            Organisations whose half stays.
+
+        Returns
+        -------
+        estimator : estimator
+            A copy. It predicts once the other halves are loaded, or reached.
+        """
+        unknown = sorted(set(names) - set(self.halves_))
+        if unknown:
+            raise ValueError(
+                f"this object has no half of {unknown}, but {self.halves_}"
+            )
+        kept = copy.copy(self)
+        kept._parties = {
+            name: party
+            for name, party in self._parties.items()
+            if name in names or isinstance(party, Handle)
+        }
+        return kept
+
+    def save_half(self, name, path):
+        """Write what one organisation has learnt to a file of its own.
+
+        Parameters
+        ----------
+        name : str
+            Name of the organisation.
+        path : str or path
+            Of the file, which only this organisation should have.
+        """
+        if name not in self.halves_:
+            raise ValueError(f"this object has no half of {name!r}, but {self.halves_}")
+        content = pickle.dumps((type(self).__name__, name, self._parties[name]))
+        Path(path).write_bytes(_HALF + content)
+
+    def load_half(self, path):
+        """Take in what one organisation has learnt.
+
+        Parameters
+        ----------
+        path : str or path
+            A file of :meth:`save_half`. Reading it runs code of whoever wrote it, so
+            load files of your own organisation alone.
+
+        Returns
+        -------
+        self : estimator
+
+        Raises
+        ------
+        ValueError
+            If the file is of something else.
+        """
+        check_is_fitted(self)
+        content = Path(path).read_bytes()
+        if not content.startswith(_HALF):
+            raise ValueError(f"{path} was not written by save_half")
+        kind, name, party = pickle.loads(content[len(_HALF) :])
+        if kind != type(self).__name__ or name not in self._names:
+            raise ValueError(
+                f"{path} has the half of {name!r} in a {kind}, and this "
+                f"{type(self).__name__} has the parties {self._names}"
+            )
+        self._parties = {
+            each: party if each == name else self._parties[each]
+            for each in self._names
+            if each == name or each in self._parties
+        }
+        return self
+
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
-        session = self._connect(members, log, centre)
+        if isinstance(self.parties, Federation):
+            session = self.parties.connect(members, log, centre, names=[*opening])
+        else:
+            session = self._connect(members, log, centre)
         if roster.rows is not None:
             home = {member.name for member in members}
             for name in opening.keys() - home:

@@ -13,8 +13,9 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
-from skvfl._random import int_seed, seed_sequence
+from skvfl._random import branch, int_seed, seed_sequence
 from skvfl.exceptions import PartyError
+from skvfl.federation import Labels
 from skvfl.nn import ConvolutionalBottom
 from skvfl.nn._build import FusedAdam
 from skvfl.nn._steps import batch_bounds, public_order, tensor
@@ -60,13 +61,13 @@ class JointNetwork(nn.Module):
 
 def train_jointly(split, X, codes):
     """Train the unsplit network in one place, as a plain torch loop would."""
-    to_split, to_parties, to_rows = seed_sequence(split.random_state).spawn(3)
+    root = seed_sequence(split.random_state)
     split.classes_ = np.unique(codes)
-    X = split._fit_partition(X, codes, to_split)
-    active = split._active
+    X = split._fit_partition(X, codes, branch(root, 0))
     loss = nn.functional.cross_entropy
-    parties = split._make_parties(active, to_parties, len(split.classes_), None)
-    to_table, to_epochs = to_rows.spawn(2)
+    roster = split._make_members(X, root, Labels(codes, len(split.classes_)))
+    parties = [split._settings(each.name).make(each) for each in roster.home]
+    to_table, to_epochs = branch(root, 2).spawn(2)
     order = public_order(int_seed(to_table), len(X))
     blocks, bottoms = [], []
     for party, block in zip(parties, split.partition_.split(X).values(), strict=True):
@@ -74,7 +75,7 @@ def train_jointly(split, X, codes):
         blocks.append(inputs)
         bottoms.append(party._build_bottom(inputs.shape[1], party._generator))
     labels = torch.from_numpy(codes)[order]
-    owner = next(party for party in parties if party.name == active)
+    owner = next(party for party in parties if party.name == split._active)
     width = split.cut_width * (len(bottoms) if split.aggregation == "concat" else 1)
     top = owner._build_top(width, owner._generator)
     joint = JointNetwork(bottoms, top, split.aggregation)
@@ -248,7 +249,7 @@ def test_convolutional_bottoms_on_image_tiles():
 
 def test_no_row_is_left_in_a_fitted_estimator(cancer):
     split = SplitNNClassifier(parties=2, max_epochs=1, random_state=0).fit(*cancer)
-    assert all(party._held == {} for party in split._parties.values())
+    assert all(party._states == {} for party in split._parties.values())
 
 
 def test_batches_cover_every_row_once():

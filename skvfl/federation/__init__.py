@@ -2,7 +2,7 @@
 
 from skvfl.federation._federation import Federation
 from skvfl.federation._log import CommunicationLog, Message, record_communication
-from skvfl.federation._member import Holding, Labels, Member
+from skvfl.federation._member import Handle, Holding, Labels, Member
 from skvfl.federation._party import Party, TransformerParty, operation
 from skvfl.federation._process import ProcessTransport
 from skvfl.federation._settings import Settings, register
@@ -11,6 +11,7 @@ from skvfl.federation._transport import LocalTransport, Session, Transport
 __all__ = [
     "CommunicationLog",
     "Federation",
+    "Handle",
     "Holding",
     "Labels",
     "LocalTransport",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from skvfl.federation._transport import Transport
+from skvfl.federation._log import CommunicationLog
+from skvfl.federation._member import Member
+from skvfl.federation._party import Party
+from skvfl.federation._transport import Session, Transport
 
 
 class Federation(Transport):
@@ -18,7 +23,8 @@ class Federation(Transport):
     to a simulation.
 
     Its :meth:`connect` is given the members that are at home here, and opens a session
-    with these and the others.
+    with these and the others; what the others have learnt stays with them, and a
+    :class:`Handle` stands for it.
 
     Attributes
     ----------
@@ -27,6 +33,29 @@ class Federation(Transport):
     """
 
     names: list[str]
+
+    @abstractmethod
+    def connect(
+        self,
+        parties: Sequence[Party | Member],
+        log: CommunicationLog,
+        centre: str = "server",
+        *,
+        names: Sequence[str] | None = None,
+    ) -> Session:
+        """Open a session.
+
+        Parameters
+        ----------
+        parties : sequence of Member
+            Those that are at home here.
+        log : CommunicationLog
+            Where messages are recorded.
+        centre : str, default="server"
+            Name of the organisation that runs the protocol.
+        names : sequence of str, default=None
+            Members that take part; all of them by default.
+        """
 
     def own_columns(self, X: Any) -> Any:
         """Which columns of a table are the active party's; all of them by default.

@@ -96,7 +96,9 @@ class Member:
         Its own objects that settings can refer to by name: networks, optimisers, key
         rings.
     fitted : Party or None, default=None
-        What it learnt in an earlier run.
+        What it learnt in an earlier run, of which the settings need not speak.
+    kept : dict of str to Party, default=None
+        What it learnt in all earlier runs, by the names under which it kept them.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Member:
     streams: Mapping[str, np.random.SeedSequence] | None = None
     own: dict[str, Any] = field(default_factory=dict)
     fitted: Party | None = None
+    kept: dict[str, Party] = field(default_factory=dict)
     # Made by ``open``.
     party: Party | None = None
 
@@ -154,6 +157,7 @@ class Member:
         role: str | None,
         settings: dict[str, Any] | None = None,
         rows: np.ndarray | None = None,
+        model: str | None = None,
     ) -> dict[str, int]:
         """Make the party of a run, or take the one that was fitted.
 
@@ -165,6 +169,8 @@ class Member:
             As :meth:`Settings.pack` wrote them.
         rows : ndarray of int, default=None
             Positions of the run's rows in its table; all, in their order, by default.
+        model : str, default=None
+            Name of the fitted party that is taken, where it has kept several.
 
         Returns
         -------
@@ -180,10 +186,11 @@ class Member:
         if role is not None:
             said = settings_of(role).unpack(settings or {}, self)
             self.party = said.make(self)
-        elif self.fitted is None:
-            raise SettingsError("it has no model of an earlier fit")
         else:
-            self.party = self.fitted.again()
+            fitted = self.fitted if model is None else self.kept.get(model)
+            if fitted is None:
+                raise SettingsError("it has no such model of an earlier fit")
+            self.party = fitted.again()
         self.party.hold(holding)
         empty = rows_without_values(holding.block)
         return {
@@ -211,6 +218,21 @@ class Member:
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}
+
+
+class Handle(NamedTuple):
+    """Stands for a fitted party that stayed with its organisation.
+
+    Parameters
+    ----------
+    name : str
+        Name of the organisation.
+    model : str
+        Under which it kept the party.
+    """
+
+    name: str
+    model: str
 
 
 class Roster(NamedTuple):

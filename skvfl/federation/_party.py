@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -32,6 +32,10 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _State = TypeVar("_State")
 
 
+class NotMadeError(StateError, AttributeError):
+    """A model was asked for before the operation that makes it."""
+
+
 def operation(method: _Method) -> _Method:
     """Mark a party's method as one that others may ask for through a transport."""
     method.__skvfl_operation__ = True  # type: ignore[attr-defined]
@@ -51,10 +55,20 @@ class Party:
         Name of the party.
     """
 
+    # What an operation makes and the party keeps: attribute to operation.
+    made_by: ClassVar[Mapping[str, str]] = {}
+
     def __init__(self, name: str) -> None:
         self.name = name
         self._held: dict[str, Any] = {}
         self._states: dict[type, Any] = {}
+
+    def __getattr__(self, attribute: str) -> Any:
+        # Only what is not there is looked for here.
+        made_by = type(self).made_by.get(attribute)
+        if made_by is None:
+            raise AttributeError(f"{type(self).__name__} has no {attribute!r}")
+        raise NotMadeError(f"it has no model yet: {made_by!r} comes first")
 
     def hold(self, state: Any) -> None:
         """Keep a dataclass for this run, in place of one of its kind.

@@ -190,6 +190,8 @@ class BottomParty(SplitParty):
         As for :class:`SplitParty`.
     """
 
+    made_by: ClassVar = {"_bottom": "prepare"}
+
     @operation
     def prepare(self, seed):
         """Prepare the columns and build the bottom model; its number of outputs.
@@ -248,6 +250,8 @@ class TopParty(BottomParty):
     codec : Codec
         How labels are written, and outputs read.
     """
+
+    made_by: ClassVar = {"_bottom": "prepare_top", "_top": "prepare_top"}
 
     def __init__(
         self,

@@ -319,8 +319,8 @@ def test_parties_come_home_with_what_they_learnt_and_without_their_block(convers
         for name, party in conversation["home"].items():
             assert party.name == name
             party = at_home(party)
-            assert vars(party).keys() == {"name", "_held", "learnt"}
-            assert party._held == {}
+            assert vars(party).keys() == {"name", "_held", "_states", "learnt"}
+            assert party._held == party._states == {}
             assert np.array_equal(party.learnt, conversation["answers"][0][name])
     row = np.random.default_rng(1).normal(size=(20, 3))[7].tobytes()
     out, _, home, _ = (frame for _, _, frame in tape.doors)
@@ -659,7 +659,7 @@ def test_fitted_models_are_the_same(classifiers, data):
     local, process = (classifiers[name]["vfl"] for name in TRANSPORTS)
     assert np.array_equal(local.estimator_.coef_, process.estimator_.coef_)
     for name, party in process._parties.items():
-        assert vars(party).keys() == {"name", "_held", "_state"}
+        assert vars(party).keys() == {"name", "_held", "_states", "_sealed"}
         projections = [
             at_home(each)._transformer[-1]._sequence.generate_state(4).tolist()
             for each in (local._parties[name], party)
