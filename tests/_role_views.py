@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from skvfl import LocalTransport
-from skvfl.federation import Party
+from skvfl.federation import Holding, Party
 from skvfl.nn._steps import public_order
 
 SMALL = 2**16  # Whole numbers below it say nothing; most are sizes.
@@ -364,20 +364,26 @@ class Order:
             self.rows = order[arguments["start"] : arguments["stop"]]
 
     def after(self, operation):
-        held = [party._held for party in self.parties.values()]
         if operation == "select":
-            self.rows = next(h["batch"] for h in held if "batch" in h).copy()
+            self.rows = self._held("batch").copy()
         elif operation in ("draw", "forward_rows"):
             self.epoch += 1
-            self.rows = next(
-                np.asarray(h["order"])[h["rows"].numpy()] for h in held if "rows" in h
-            )
+            self.rows = np.asarray(self._held("order"))[self._held("rows").numpy()]
+
+    def _held(self, field):
+        """What some party holds for this run under a name."""
+        return next(
+            vars(state)[field]
+            for member in self.parties.values()
+            for kind, state in member.party._states.items()
+            if field in vars(state) and kind is not Holding
+        )
 
     def now(self):
         return self.epoch, self.rows
 
     def _n_rows(self):
-        return max(len(p._held.get("block", ())) for p in self.parties.values())
+        return max(member.holding.n_rows for member in self.parties.values())
 
 
 # Fitting and collecting

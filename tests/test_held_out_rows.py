@@ -18,6 +18,7 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
 )
+from skvfl.federation import Member
 
 N_ROWS, N_HELD_OUT = 20, 4
 SETTINGS = {
@@ -161,7 +162,14 @@ class Watched(LocalTransport):
 
     @staticmethod
     def networks(parties):
-        held = [x for p in parties for x in (*vars(p).values(), *p._held.values())]
+        parties = [p.party if isinstance(p, Member) else p for p in parties]
+        held = [
+            x
+            for p in parties
+            if p is not None
+            for each in (p, *p._states.values())
+            for x in vars(each).values()
+        ]
         return [copy.deepcopy(x.state_dict()) for x in held if isinstance(x, nn.Module)]
 
 

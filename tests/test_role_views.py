@@ -267,7 +267,7 @@ def test_streams_that_are_not_one_way_are_found(name, monkeypatch):
 def test_a_users_seed_of_all_projections_is_not_handed_over(struck_out, monkeypatch):
     if not struck_out:
         keep = partial(seed_party, leaves=False)
-        monkeypatch.setattr("skvfl.rap._estimator.seed_party", keep)
+        monkeypatch.setattr("skvfl.federation._settings.seed_party", keep)
     seeded = GaussianProjection(random_state=2**31)
     views = fit("RAP", RandomProjectionVFL(LogisticRegression(), projection=seeded))
     assert bool(stream_leaks(views)) == (not struck_out)
@@ -315,7 +315,7 @@ def test_cells_that_are_handed_over_are_found():
     def plant(parties, _):
         blocks = {party.name: party for party in parties}
         if {"shop", "telco"} <= set(blocks):
-            blocks["shop"]._stolen = [blocks["telco"]._held["block"].to_dict("list")]
+            blocks["shop"]._stolen = [blocks["telco"].holding.block.to_dict("list")]
 
     views = fit("SplitNN", plant=plant)
     assert b"telco town" in views.roles["shop"].blob
