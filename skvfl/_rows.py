@@ -9,6 +9,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
 from skvfl.exceptions import InvalidOutputError, ShareableError
@@ -166,7 +167,8 @@ def explained(step: Any, table: Any) -> Iterator[None]:
     """
     try:
         yield
-    except (ShareableError, Warning):  # a warning, where the user made them errors
+    except (ShareableError, NotFittedError, Warning):
+        # Warnings get here where the user made them errors.
         raise
     except Exception as exc:
         reason = _unusual(table)

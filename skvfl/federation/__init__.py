@@ -1,8 +1,9 @@
 """Parties, the transports between them, and the log of what crossed."""
 
 from skvfl.federation._federation import Federation
+from skvfl.federation._holding import Holding, Labels
 from skvfl.federation._log import CommunicationLog, Message, record_communication
-from skvfl.federation._member import Handle, Holding, Labels, Member
+from skvfl.federation._member import Handle, Member
 from skvfl.federation._party import Party, TransformerParty, operation
 from skvfl.federation._process import ProcessTransport
 from skvfl.federation._settings import Settings, register

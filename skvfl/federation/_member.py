@@ -10,69 +10,14 @@ import numpy as np
 
 from skvfl._random import seed_party
 from skvfl._rows import rows_without_values
-from skvfl._sklearn import _num_samples, _safe_indexing
+from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import PartyError, PartyValueError, SettingsError
+from skvfl.federation._holding import Holding
 from skvfl.federation._party import Party, SealedParty, bare, shielded
 from skvfl.federation._settings import settings_of
 from skvfl.partition._transformers import resolve_transformer
 
 OPEN = "open"
-
-
-@dataclass
-class Labels:
-    """What the active party learns from; it never leaves it.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows,)
-        Codes of classes, or targets in their own units.
-    n_classes : int or None, default=None
-        Number of classes; None for a numerical target.
-    weights : ndarray of shape (n_rows,) or None, default=None
-        Weights of the rows.
-    known : ndarray of bool of shape (n_rows,) or None, default=None
-        Which rows have a label; all of them by default.
-    """
-
-    values: np.ndarray
-    n_classes: int | None = None
-    weights: np.ndarray | None = None
-    known: np.ndarray | None = None
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of outputs of a network that predicts."""
-        return 1 if self.n_classes is None else self.n_classes
-
-
-@dataclass
-class Holding:
-    """What an organisation brings to one run.
-
-    Parameters
-    ----------
-    block : DataFrame, ndarray or sparse matrix
-        Its columns.
-    rows : ndarray of int or None, default=None
-        Which rows of the run the block has; all, in their order, by default.
-    labels : Labels or None, default=None
-        At the active party, of the block's rows.
-    """
-
-    block: Any
-    rows: np.ndarray | None = None
-    labels: Labels | None = None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows that are held."""
-        return int(_num_samples(self.block))
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns that are held."""
-        return int(self.block.shape[1])
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from scipy import sparse
 from sklearn import config_context
+from sklearn.exceptions import NotFittedError
 
 from skvfl._rows import apply
 from skvfl._warnings import speaking_for
@@ -25,6 +26,7 @@ from skvfl.exceptions import (
     StateError,
     party_error,
 )
+from skvfl.federation._holding import Holding
 
 # Tracebacks of the parties, cells included: for whoever may see the parties' tables.
 LOGGER = logging.getLogger("skvfl.parties")
@@ -120,8 +122,10 @@ class Party:
         whole table.
         """
         party = copy.copy(self)
+        party._states = {}
         if "block" in data:
             data["block"] = bare(data["block"])
+            party.hold(Holding(data["block"]))
         party._held = data
         return party
 
@@ -253,12 +257,15 @@ class TransformerParty(Party):
     @operation
     def fit_transform(self) -> np.ndarray:
         """Fit the transformer on the block held and return its output."""
-        return run(self._transformer.fit_transform, self._held["block"])
+        return run(self._transformer.fit_transform, self.held(Holding).block)
 
     @operation
     def transform(self) -> np.ndarray:
         """Return the fitted transformer's output for the block held."""
-        return run(self._transformer.transform, self._held["block"])
+        try:
+            return run(self._transformer.transform, self.held(Holding).block)
+        except NotFittedError:
+            raise StateError("'fit_transform' comes first") from None
 
 
 def run(
