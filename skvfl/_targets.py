@@ -272,6 +272,27 @@ def standardised(target, mean, scale):
     return ((target - mean) / (scale or 1.0))[:, None]
 
 
+class Standard:
+    """Units in which models learn a target: mean 0, standard deviation 1.
+
+    Parameters
+    ----------
+    target : ndarray of shape (n_samples,), dtype float64
+        All of it that is learnt from.
+    """
+
+    def __init__(self, target):
+        self._mean, self._scale = mean_and_scale(target)
+
+    def encode(self, target):
+        """Column for a model to learn; zeros for a constant target."""
+        return standardised(target, self._mean, self._scale)
+
+    def decode(self, outputs):
+        """Outputs of a model in the target's own units."""
+        return outputs * self._scale + self._mean
+
+
 def check_entries(n_entries, n_rows, name):
     """Refuse a parameter that does not have one entry for each row."""
     if n_entries != n_rows:

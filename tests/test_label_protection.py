@@ -8,13 +8,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from skvfl import RandomProjectionVFL
 from skvfl.exceptions import PartyError
-from skvfl.federation import CommunicationLog, LocalTransport
-from skvfl.rap._parties import (
-    ClassAliases,
-    ClassOwner,
-    PseudoTarget,
-    TargetOwner,
+from skvfl.federation import (
+    CommunicationLog,
+    Holding,
+    Labels,
+    LocalTransport,
+    Member,
 )
+from skvfl.rap._parties import ClassAliases, PseudoTarget
 
 seeds = st.integers(0, 2**32)
 
@@ -147,19 +148,63 @@ def test_a_server_that_asks_for_labels_twice_is_refused(model, protect):
     vfl.set_params(transport=Listening()).fit(X, y)
 
 
-@pytest.mark.parametrize("kind", ["classes", "target"])
+LABELS = {
+    "classes": Labels(np.arange(10) % 2, 2),
+    "target": Labels(np.arange(10.0)),
+}
+ROLE = {"role": "rap.owner", "settings": {"label_protection": True}}
+each_kind = pytest.mark.parametrize("kind", LABELS)
+
+
+def owner(kind, **params):
+    holding = Holding(np.random.default_rng(0).normal(size=(10, 3)))
+    holding.labels = LABELS[kind]
+    return Member("bank", holding, **params)
+
+
+@each_kind
 def test_a_label_owner_answers_once_in_all_runs(kind):
-    stream = np.random.SeedSequence(0)
-    if kind == "classes":
-        owner = ClassOwner("bank", None, 2, True, stream)
-    else:
-        owner = TargetOwner("bank", None, True, stream)
-    labels = np.arange(10) % 2
+    fitted = None
     for run in range(2):
-        held = owner.holding(labels=labels, weights=None)
-        with LocalTransport().connect([held], CommunicationLog()) as session:
-            if run == 0:
+        member = owner(kind, fitted=fitted)
+        with LocalTransport().connect([member], CommunicationLog()) as session:
+            session.open({"bank": {"role": None} if run else ROLE})
+            if run:
+                with pytest.raises(PartyError, match="fit again to train on other"):
+                    session.ask("bank", "protect_labels")
+            else:
                 assert len(session.ask("bank", "protect_labels")["labels"]) == 10
-                continue
-            with pytest.raises(PartyError, match="fit again to train on other rows"):
-                session.ask("bank", "protect_labels")
+        fitted = session.parties.get("bank")
+
+
+@each_kind
+def test_a_run_that_is_opened_again_is_no_second_draw(kind):
+    """A member draws anew for every party that it makes."""
+    draws = []
+    for _ in range(2):
+        member = owner(kind)
+        member.perform("open", ROLE)
+        draws.append(member.perform("protect_labels", {})["labels"])
+    assert not np.array_equal(*draws)
+    for opening in (ROLE, ROLE | {"settings": {"label_protection": False}}):
+        with pytest.raises(PartyError, match="'bank': it has given its labels already"):
+            member.perform("open", opening)
+
+
+@each_kind
+def test_operations_out_of_order_say_what_comes_first(kind):
+    member = owner(kind)
+    member.perform("open", ROLE)
+    decode = "recover_codes" if kind == "classes" else "recover_target"
+    with pytest.raises(PartyError, match="'protect_labels' comes first"):
+        member.perform(decode, {"answer": np.zeros((10, 2), int)})
+    with pytest.raises(PartyError, match="'fit_transform' comes first"):
+        member.perform("transform", {})
+    member.perform("fit_transform", {})
+    member.perform("transform", {})
+
+
+def test_a_party_without_labels_does_not_play_their_owner():
+    member = Member("shop", Holding(np.zeros((3, 2))))
+    with pytest.raises(PartyError, match="'shop': it has no labels"):
+        member.perform("open", ROLE)

@@ -1,3 +1,4 @@
+import pickle
 import warnings
 
 import numpy as np
@@ -28,9 +29,11 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
+from skvfl._random import seed_sequence
 from skvfl._sklearn import CallbackSupportMixin
-from skvfl.exceptions import ColumnWarning, PrivacyLeakWarning
-from skvfl.rap._parties import PseudoTarget
+from skvfl.exceptions import ColumnWarning, PartyError, PrivacyLeakWarning
+from skvfl.federation import Holding, Member
+from skvfl.rap._parties import PartySettings, PseudoTarget
 
 WIDE = VerticalPartitioner(PartyPreprocessor(dtype="float64"), parties=3)
 
@@ -508,6 +511,49 @@ def test_unseeded_secrets_have_more_entropy_than_a_seed(cancer):
     assert all(sequence.entropy > 2**64 for sequence in sequences)
     assert len({sequence.entropy for sequence in sequences}) == len(sequences)
     assert "random_state" not in repr(vfl._parties["party0"]._transformer[-1])
+
+
+def test_projections_are_drawn_at_home():
+    """What a party is told leads to nobody's matrix, and to none by itself."""
+    default = PartySettings(transformer="passthrough").pack()
+    assert default == {"transformer": "passthrough", "projection": None}
+    named = PartySettings(projection=GaussianProjection()).pack()
+    assert named["projection"]["params"]["dict"]["random_state"] is None
+    block = np.random.default_rng(0).normal(size=(9, 4))
+    for settings in (default, named):
+        sent = []
+        for entropy in (0, 0, 1, None, None):
+            streams = None
+            if entropy is not None:
+                streams = dict.fromkeys(["prepare", "project"], seed_sequence(entropy))
+            member = Member("shop", Holding(block), streams)
+            member.perform("open", {"role": "rap.party", "settings": settings})
+            sent.append(member.perform("fit_transform", {}).tobytes())
+        assert sent[0] == sent[1]
+        assert len(set(sent)) == 4
+
+
+def test_projections_that_cannot_be_copied_are_refused(cancer):
+    class Same:
+        def fit_transform(self, X):
+            return X
+
+        transform = fit_transform
+
+    vfl = RandomProjectionVFL(LogisticRegression(), projection=Same())
+    with pytest.raises(TypeError, match="Cannot clone object"):
+        vfl.fit(*cancer)
+
+
+def test_a_server_may_be_given_the_model_without_the_parties_secrets(cancer):
+    vfl = RandomProjectionVFL(LogisticRegression(), random_state=0).fit(*cancer)
+    matrix = vfl._parties["party0"]._transformer[-1]._matrix.tobytes()
+    assert matrix in pickle.dumps(vfl)
+    server = vfl.keep_halves([])
+    assert matrix not in pickle.dumps(server)
+    assert_array_equal(server.estimator_.coef_, vfl.estimator_.coef_)
+    with pytest.raises(PartyError, match="its half of the fitted model is not here"):
+        server.predict(cancer[0])
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "conditioned", "gaussian"])

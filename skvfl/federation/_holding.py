@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class Holding:
         At the active party, of the block's rows.
     """
 
+    after: ClassVar = "open"
     block: Any
     rows: np.ndarray | None = None
     labels: Labels | None = None

@@ -12,7 +12,7 @@ from skvfl._random import seed_party
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import PartyError, PartyValueError, SettingsError
-from skvfl.federation._holding import Holding
+from skvfl.federation._holding import Holding, Labels
 from skvfl.federation._party import Party, SealedParty, bare, shielded
 from skvfl.federation._settings import settings_of
 from skvfl.partition._transformers import resolve_transformer
@@ -59,6 +59,13 @@ class Member:
     def n_columns(self) -> int:
         """Number of columns that it holds."""
         return self.holding.n_columns
+
+    @property
+    def labels(self) -> Labels:
+        """Its labels, which only the active party has."""
+        if self.holding.labels is None:
+            raise SettingsError("it has no labels, and cannot be the active party")
+        return self.holding.labels
 
     def stream(self, purpose: str) -> np.random.SeedSequence:
         """The secret stream for one purpose, which only this organisation has."""

@@ -9,7 +9,7 @@ import torch
 from scipy.special import softmax
 from torch.nn import functional
 
-from skvfl._targets import mean_and_scale, standardised
+from skvfl._targets import Standard
 from skvfl.nn._steps import TINY, check_held_out, tensor
 
 
@@ -31,13 +31,13 @@ class Codec:
         self.n_outputs = labels.n_outputs
         self._classifies = labels.n_classes is not None
         if not self._classifies:
-            self._mean, self._scale = mean_and_scale(labels.values)
+            self._standard = Standard(labels.values)
 
     def encode(self, values):
         """What a network learns: codes as int64, or the target as float32."""
         if self._classifies:
             return values
-        return standardised(values, self._mean, self._scale).astype(np.float32)
+        return self._standard.encode(values).astype(np.float32)
 
     def loss(self, outputs, encoded):
         """Loss of every row: cross-entropy, or the squared error."""
@@ -50,7 +50,7 @@ class Codec:
         outputs = np.asarray(outputs).astype(np.float64)
         if self._classifies:
             return softmax(outputs, axis=1)
-        return outputs * self._scale + self._mean
+        return self._standard.decode(outputs)
 
 
 @dataclass

@@ -9,7 +9,6 @@ from sklearn.base import TransformerMixin, clone, is_classifier, is_regressor
 from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -21,13 +20,7 @@ from skvfl._base import (
     check_kind,
     read_truth,
 )
-from skvfl._random import (
-    one_way,
-    seed_missing,
-    seed_party,
-    seed_sequence,
-    spawn_named,
-)
+from skvfl._random import branch, seed_missing, seed_sequence
 from skvfl._sklearn import (
     HasMethods,
     StrOptions,
@@ -36,12 +29,12 @@ from skvfl._sklearn import (
 )
 from skvfl._warnings import warn
 from skvfl.exceptions import PrivacyLeakWarning
-from skvfl.federation import CommunicationLog, TransformerParty
+from skvfl.federation import CommunicationLog
+from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.partition._partitioner import _check_table, as_partition
-from skvfl.rap._parties import ALIASES, ClassOwner, TargetOwner
-from skvfl.rap._projection import GaussianProjection
+from skvfl.rap._parties import ALIASES, OwnerSettings, PartySettings
 from skvfl.rap._server_model import (
     fit_model,
     predict_labels,
@@ -156,9 +149,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     again; fitting again on the same rows, as cross-validation does, is a second draw,
     which shows the pairs as well. Weights of rows are sent as they are.
 
-    In this version a fitted estimator holds every party's private matrix and the label
-    owner's aliases, in attributes that are not public and in its pickle, so that it can
-    predict in one place. Do not give it to the server.
+    Every party draws its matrix, and the label owner its aliases, at home. After a
+    simulation the fitted estimator has the halves of all parties, these secrets
+    included, and so does its pickle: do not give it to the server. ``keep_halves([])``
+    is the same model without them.
 
     Do not stop a model for protected labels by held-out accuracy, as
     ``MLPClassifier(early_stopping=True)`` does: aliases of a class cannot be told
@@ -193,6 +187,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     >>> vfl.fit(X, y).communication_.n_rounds
     1
     """
+
+    _streams = {"prepare": (1, 0), "project": (1, 1), "protect": (1, 2)}
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -254,42 +250,32 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         PartyError
             If a party fails; the message names it.
         """
-        to_split, to_parties, to_server = seed_sequence(self.random_state).spawn(3)
-        if not (is_classifier(self) or is_regressor(self)):
-            raise ValueError(
-                f"{type(self._model).__name__} is neither a classifier nor a "
-                "regressor; for clustering and outlier detection put "
-                "VerticalPartitioner(GaussianProjection()) in front of it"
-            )
-        classifies = is_classifier(self)
-        labels = self._encode_classes(y) if classifies else self._encode_target(y)
-        X = self._fit_partition(X, y, to_split)
-        weights = self._weights(X, labels, sample_weight)
+        root = seed_sequence(self.random_state)
+        labels = self._read_labels(X, y, sample_weight)
+        X = self._fit_partition(X, y, branch(root, 0))
+        members = self._make_members(X, root, labels)
         context = self._init_callback_context(max_subtasks=2)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        blocks = self._split(X, fitting=True)
-        parties = [
-            party.holding(block=blocks.pop(party.name), labels=labels, weights=weights)
-            if party.name == self._active
-            else party.holding(block=blocks.pop(party.name))
-            for party in self._make_parties(to_parties)
-        ]
         task = context.subcontext(task_name="project and send")
         task.call_on_fit_task_begin(estimator=self)
         self.communication_ = CommunicationLog()
-        with self._connect(parties, self.communication_) as session:
-            received, labels = self._gather(session, _num_samples(X))
+        with self._open(members, self.communication_) as session:
+            received, sent = self._gather(session, len(labels.values))
         task.call_on_fit_task_end(estimator=self)
-        model = seed_missing(clone(self._model), to_server)
         task = context.subcontext(task_name="train the server's model")
-        nested = hasattr(model, "set_callbacks")
-        with task.propagate_callback_context(model) if nested else nullcontext():
-            task.call_on_fit_task_begin(estimator=self)
-            self._train(model, received, labels, to_server)
-            task.call_on_fit_task_end(estimator=self)
+        self._train(received, sent, branch(root, 2), task)
         self._parties = session.parties
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
+
+    def _settings(self, name):
+        said = {
+            "transformer": self._transformer(name),
+            "projection": None if self.projection is None else clone(self.projection),
+        }
+        if name != self._active:
+            return PartySettings(**said)
+        return OwnerSettings(**said, label_protection=self.label_protection)
 
     def _gather(self, session, n_rows):
         """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""
@@ -320,21 +306,26 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             }
         )
 
-    def _train(self, model, received, sent, sequence):
+    def _train(self, received, sent, sequence, task):
         """The paper's Algorithm 1, step 3: the server trains alone."""
-        self._whitener = None
-        if self.whiten:
-            received = received.astype(np.float64)
-            self._whitener = _whitener(received)
-            received = self._whitener.transform(received)
-        self.estimator_ = fit_model(
-            model,
-            received,
-            sent["labels"],
-            sent["weights"],
-            sent["n_labels"],
-            sequence.spawn(1)[0],
-        )
+        model = seed_missing(clone(self._model), sequence)
+        nested = hasattr(model, "set_callbacks")
+        with task.propagate_callback_context(model) if nested else nullcontext():
+            task.call_on_fit_task_begin(estimator=self)
+            self._whitener = None
+            if self.whiten:
+                received = received.astype(np.float64)
+                self._whitener = _whitener(received)
+                received = self._whitener.transform(received)
+            self.estimator_ = fit_model(
+                model,
+                received,
+                sent["labels"],
+                sent["weights"],
+                sent["n_labels"],
+                sequence.spawn(1)[0],
+            )
+            task.call_on_fit_task_end(estimator=self)
 
     def _collect(self, session, X):
         """What the server receives for rows to be served."""
@@ -348,7 +339,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     def _serve(self, X, ask, operation):
         """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
         check_is_fitted(self)
-        with self._connect_fitted(X) as session:
+        with self._reopen(X, current_log()) as session:
             received = self._collect(session, X).astype(np.float64)
             if self._whitener is not None:
                 received = self._whitener.transform(received)
@@ -456,7 +447,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             Every party's projection, side by side.
         """
         check_is_fitted(self)
-        with self._connect_fitted(X) as session:
+        with self._reopen(X, current_log(), names=self._holders) as session:
             return self._collect(session, X)
 
     def score(self, X, y, sample_weight=None):
@@ -513,51 +504,33 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             return _DEFAULT_MODELS[self.estimator]
         return self.estimator
 
-    def _weights(self, X, labels, sample_weight):
-        if sample_weight is None and self.class_weight is None:
-            return None
-        if not has_fit_parameter(self._model, "sample_weight"):
+    def _read_labels(self, X, y, sample_weight):
+        """What the label owner has; the server's model says of which kind it is."""
+        classifies = is_classifier(self)
+        if not (classifies or is_regressor(self)):
+            raise ValueError(
+                f"{type(self._model).__name__} is neither a classifier nor a "
+                "regressor; for clustering and outlier detection put "
+                "VerticalPartitioner(GaussianProjection()) in front of it"
+            )
+        weighted = sample_weight is not None or self.class_weight is not None
+        if weighted and not has_fit_parameter(self._model, "sample_weight"):
             raise ValueError(
                 f"{type(self._model).__name__} does not support sample_weight, which "
                 "weights of rows and classes need"
             )
-        if self.class_weight is not None and not is_classifier(self):
-            raise ValueError("class_weight is for classifiers only")
+        if not classifies:
+            if self.class_weight is not None:
+                raise ValueError("class_weight is for classifiers only")
+            return self._read_targets(X, y, sample_weight)
+        labels = self._read_classes(X, y, sample_weight, self.class_weight)
         if self.class_weight is not None and self.label_protection:
             warn(
                 "class_weight gives the rows of a class one weight, which shows the "
                 "server which aliases may belong together",
                 PrivacyLeakWarning,
             )
-        return self._row_weights(X, sample_weight, self.class_weight, labels)
-
-    def _make_parties(self, sequence):
-        to_prepare, to_project, to_protect = sequence.spawn(3)
-        prepare = self.partition_._make_transformers(to_prepare)
-        stream = one_way(spawn_named(to_protect, [self._active])[self._active])
-        parties = []
-        for name, seed in spawn_named(to_project, self.partition_.parties_).items():
-            transformer = None
-            if name in prepare:
-                projection = self.projection
-                projection = (
-                    GaussianProjection() if projection is None else clone(projection)
-                )
-                transformer = make_pipeline(prepare[name], seed_party(projection, seed))
-            if name != self._active:
-                party = TransformerParty(name, transformer)
-            elif is_classifier(self):
-                party = ClassOwner(
-                    name,
-                    transformer,
-                    len(self.classes_),
-                    self.label_protection,
-                    stream,
-                )
-            else:
-                party = TargetOwner(name, transformer, self.label_protection, stream)
-            parties.append(party)
-        return parties
+        return labels
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

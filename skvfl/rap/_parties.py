@@ -1,15 +1,73 @@
-"""How RAP's label owner hides labels from the server (the paper, section 2.3)."""
+"""RAP's parties: what they project, and how labels are hidden from the server."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from skvfl._targets import mean_and_scale, standardised
+import numpy as np
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from skvfl._random import seed_party
+from skvfl._targets import Standard
 from skvfl.exceptions import ShareableError
-from skvfl.federation import TransformerParty, operation
-from skvfl.rap._projection import random_matrix
+from skvfl.federation import Holding, Settings, TransformerParty, operation
+from skvfl.rap._projection import GaussianProjection, random_matrix
 
 ALIASES = 2
+ONCE = (
+    "it has given its labels already, and a second draw would show which aliases "
+    "belong together, or tell the target from the pseudo target; fit again to train on "
+    "other rows"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartySettings(Settings, role="rap.party"):
+    """What a party without labels is told; the estimator's parameters of these names.
+
+    Parameters
+    ----------
+    projection : transformer or None, default=None
+        What it sends its prepared columns through; a projection of its own by default.
+    """
+
+    projection: Any = field(default=None, metadata={"stream": "project"})
+
+    def make(self, member):
+        """A party that prepares and projects its columns."""
+        return TransformerParty(member.name, self._pipeline(member))
+
+    def _pipeline(self, member):
+        prepare = member.transformer(self.transformer)
+        if prepare is None:
+            return None
+        if self.projection is None:
+            project = seed_party(GaussianProjection(), member.stream("project"))
+        else:
+            project = clone(self.projection)
+        return make_pipeline(prepare, project)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerSettings(PartySettings, role="rap.owner"):
+    """What the label owner is told; the estimator's parameters of these names."""
+
+    label_protection: bool
+
+    def make(self, member):
+        """The party that has the labels."""
+        if isinstance(member.party, LabelOwner):
+            # Another one would draw again, see `LabelOwner.protect_labels`.
+            raise ShareableError(ONCE)
+        kind = ClassOwner if member.labels.n_classes else TargetOwner
+        return kind(
+            member.name,
+            self._pipeline(member),
+            self.label_protection,
+            member.stream("protect"),
+        )
 
 
 class ClassAliases:
@@ -32,12 +90,12 @@ class ClassAliases:
 
     def __init__(self, n_classes, rng, protect):
         self.n_classes = n_classes
-        self.n_aliases = n_classes * (ALIASES if protect else 1)
-        order = np.arange(self.n_aliases)
+        self.n_labels = n_classes * (ALIASES if protect else 1)
+        order = np.arange(self.n_labels)
         if protect:
-            order = rng.permutation(self.n_aliases)
+            order = rng.permutation(self.n_labels)
         self._aliases = order.reshape(n_classes, -1)
-        self._owner = np.empty(self.n_aliases, dtype=np.int64)
+        self._owner = np.empty(self.n_labels, dtype=np.int64)
         self._owner[self._aliases] = np.arange(n_classes)[:, None]
 
     def protect(self, codes, rng):
@@ -104,7 +162,8 @@ class PseudoTarget:
     """
 
     def __init__(self, target, rng, protect):
-        self._mean, self._scale = mean_and_scale(target)
+        self._standard = Standard(target)
+        self.n_labels = 2 if protect else 1
         self._matrix = random_matrix("orthogonal", 2, rng) if protect else None
 
     def protect(self, target, rng):
@@ -121,7 +180,7 @@ class PseudoTarget:
         -------
         mixed : ndarray of shape (n_samples, 2) or (n_samples, 1), dtype float64
         """
-        standard = standardised(target, self._mean, self._scale)
+        standard = self._standard.encode(target)
         if self._matrix is None:
             return standard
         pseudo = rng.standard_normal(len(target))
@@ -141,7 +200,7 @@ class PseudoTarget:
         """
         if self._matrix is not None:
             mixed = mixed @ np.linalg.inv(self._matrix)
-        return mixed[:, 0] * self._scale + self._mean
+        return self._standard.decode(mixed[:, 0])
 
 
 class LabelOwner(TransformerParty):
@@ -153,65 +212,56 @@ class LabelOwner(TransformerParty):
         Name of the party.
     transformer : transformer or None
         For its own columns, where it holds any.
+    protect : bool
+        Whether to hide the labels.
+    stream : numpy.random.SeedSequence
+        The party's private one.
     """
 
-    def __init__(self, name, transformer):
+    made_by: ClassVar = {"_labels": "protect_labels"}
+
+    def __init__(self, name, transformer, protect, stream):
         super().__init__(name, transformer)
-        # One for all copies that hold the data of a run: none of them answers again.
+        self._protect = protect
+        self._rng = np.random.default_rng(stream)
+        # One for all copies of this party: none of them answers again.
         self._given = {"labels": False}
 
-    def _protect_once(self, protect):
-        """Protected labels and weights of the rows held; refused a second time.
+    @operation
+    def protect_labels(self):
+        """Labels as the server may see them, and the weights of the rows; once.
 
         A second draw for the same rows shows what the first one hides: the two aliases
         that one row has had are those of its class, and the two pseudo targets of a row
         differ where its target does not.
         """
         if self._given["labels"]:
-            raise ShareableError(
-                "it has given its labels already, and a second draw would show which "
-                "aliases belong together, or tell the target from the pseudo target; "
-                "fit again to train on other rows"
-            )
+            raise ShareableError(ONCE)
         self._given["labels"] = True
-        labels, n_labels = protect(self._held["labels"])
+        labels = self.held(Holding).labels
+        self._labels = self._draw(labels)
         return {
-            "labels": labels,
-            "weights": self._held["weights"],
-            "n_labels": n_labels,
+            "labels": self._labels.protect(labels.values, self._rng),
+            "weights": labels.weights,
+            "n_labels": self._labels.n_labels,
         }
+
+    def _draw(self, labels):
+        """What hides the labels, and finds them again."""
+        raise NotImplementedError
 
 
 class ClassOwner(LabelOwner):
-    """The label owner of a classification.
+    """The label owner of a classification, which sends aliases instead of classes.
 
     Parameters
     ----------
-    name : str
-        Name of the party.
-    transformer : transformer or None
-        For its own columns, where it holds any.
-    n_classes : int
-        Number of classes K.
-    protect : bool
-        Whether to send aliases instead of classes.
-    sequence : numpy.random.SeedSequence
-        The party's private stream, see :func:`skvfl._random.one_way`.
+    name, transformer, protect, stream
+        As for :class:`LabelOwner`.
     """
 
-    def __init__(self, name, transformer, n_classes, protect, sequence):
-        super().__init__(name, transformer)
-        self._rng = np.random.default_rng(sequence)
-        self._labels = ClassAliases(n_classes, self._rng, protect)
-
-    @operation
-    def protect_labels(self):
-        """Labels as the server may see them, and the weights of the rows; once."""
-
-        def protect(codes):
-            return self._labels.protect(codes, self._rng), self._labels.n_aliases
-
-        return self._protect_once(protect)
+    def _draw(self, labels):
+        return ClassAliases(labels.n_classes, self._rng, self._protect)
 
     @operation
     def recover_scores(self, scores, aliases):
@@ -230,35 +280,16 @@ class ClassOwner(LabelOwner):
 
 
 class TargetOwner(LabelOwner):
-    """The label owner of a regression.
+    """The label owner of a regression, which mixes the target with a pseudo target.
 
     Parameters
     ----------
-    name : str
-        Name of the party.
-    transformer : transformer or None
-        For its own columns, where it holds any.
-    protect : bool
-        Whether to mix the target with a pseudo target.
-    sequence : numpy.random.SeedSequence
-        The party's private stream, see :func:`skvfl._random.one_way`.
+    name, transformer, protect, stream
+        As for :class:`LabelOwner`.
     """
 
-    def __init__(self, name, transformer, protect, sequence):
-        super().__init__(name, transformer)
-        self._protect = protect
-        self._rng = np.random.default_rng(sequence)
-
-    @operation
-    def protect_labels(self):
-        """Targets as the server may see them, and the weights of the rows; once."""
-
-        def protect(target):
-            self._labels = PseudoTarget(target, self._rng, self._protect)
-            mixed = self._labels.protect(target, self._rng)
-            return mixed, mixed.shape[1]
-
-        return self._protect_once(protect)
+    def _draw(self, labels):
+        return PseudoTarget(labels.values, self._rng, self._protect)
 
     @operation
     def recover_target(self, answer):
