@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import contextmanager
+from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._random import branch, deal
+from skvfl._random import branch, deal, seed_sequence
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     CallbackSupportMixin,
@@ -38,6 +40,7 @@ from skvfl._targets import (
 from skvfl._warnings import warn
 from skvfl.exceptions import MissingRowsWarning, PartyValueError
 from skvfl.federation import (
+    CommunicationLog,
     Federation,
     Handle,
     Holding,
@@ -45,6 +48,7 @@ from skvfl.federation import (
     LocalTransport,
     Member,
     ProcessTransport,
+    Settings,
     Transport,
 )
 from skvfl.federation._log import current_log
@@ -116,7 +120,23 @@ def check_answers(answers):
 
 
 class VFLClassifierMixin(ClassifierMixin):
-    """A classifier whose score looks at what it is given."""
+    """A classifier that predicts what is likeliest, and looks at what it is given."""
+
+    def predict(self, X):
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Of the data type of ``classes_``.
+        """
+        codes = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[codes]
 
     def score(self, X, y, sample_weight=None):
         """Accuracy.
@@ -168,11 +188,14 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     """Who holds what, and how to reach the parties.
 
     Subclasses have the parameters ``parties``, ``active`` and ``transport``, keep
-    their fitted parties in ``_parties``, and say in ``_settings`` what each is told.
+    their fitted parties in ``_parties``, and say in ``_roles``, or in ``_settings``,
+    what each is told.
     """
 
     # Where the members' streams for each purpose branch off the root of a simulation.
-    _streams: dict[str, tuple[int, ...]] = {}
+    _streams: dict[str, tuple[int, ...]] = {"prepare": (1, 0)}
+    # Settings of a party without labels, and of the active party.
+    _roles: tuple[type[Settings], type[Settings]]
 
     _parameter_constraints = {
         "parties": [
@@ -181,6 +204,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             Federation,
         ],
         "active": [str, Integral],
+        **MISSING_ROWS,
         "transport": [StrOptions(set(_TRANSPORTS)), Transport],
         "random_state": ["random_state"],
     }
@@ -277,14 +301,64 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         return self.parties.rows(X) if isinstance(self.parties, Federation) else None
 
     def _settings(self, name):
-        """What one party is told; a :class:`~skvfl.federation.Settings`."""
-        raise NotImplementedError
+        """What one party is told; by default the parameters that its role names."""
+        kind = self._roles[name == self._active]
+        said = {
+            each.name: getattr(self, each.name)
+            for each in fields(kind)
+            if each.name != "transformer"
+        }
+        return kind(transformer=self._transformer(name), **said)
 
     def _transformer(self, name):
         """What prepares a party's columns: a word, or a transformer of the user's."""
         if name in self.partition_.parties_:
             return self.partition_._transformer_of(name)
         return "auto"
+
+    @contextmanager
+    def _training(self, X, y, labels, n_tasks):
+        """Session of a fit that the active party runs; for a ``with`` statement.
+
+        Parameters
+        ----------
+        X, y
+            As ``fit`` was given them.
+        labels : Labels
+            What the active party learns from.
+        n_tasks : int
+            How many tasks callbacks will hear of at most.
+
+        Yields
+        ------
+        session : Session
+        context : CallbackContext
+            For ``_tasks``.
+        """
+        root = seed_sequence(self.random_state)
+        X = self._fit_partition(X, y, branch(root, 0))
+        members = self._make_members(X, root, labels)
+        context = self._init_callback_context(max_subtasks=n_tasks)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        self.communication_ = CommunicationLog()
+        with self._open(members, self.communication_, self._active) as session:
+            yield session, context
+        self._parties = session.parties
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+
+    def _serving(self, X):
+        """Session of a prediction that the active party runs."""
+        check_is_fitted(self)
+        return self._reopen(X, current_log(), self._active)
+
+    def _tasks(self, context, name, n_tasks):
+        """Count tasks that callbacks hear of, until one of them asks to stop."""
+        for i in range(n_tasks):
+            task = context.subcontext(task_name=name)
+            task.call_on_fit_task_begin(estimator=self)
+            yield i
+            if task.call_on_fit_task_end(estimator=self):
+                return
 
     def _open(self, roster, log, centre="server", *, names=None):
         """Open a session in which members make their parties; see ``_settings``.
@@ -312,6 +386,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             if name in home:
                 member = home[name]
                 member.own.update(settings.live(words, member.streams, name))
+                # A method from outside this package has roles that only its own
+                # module knows, and a process would not have imported that.
+                member.own[settings.role] = type(settings)
             else:
                 refuse_own(words, name, settings)
             opening[name] = {"role": settings.role, "settings": words}

@@ -39,7 +39,7 @@ class Member:
         drawn anew from the operating system; only a simulation, and tests, deal them.
     own : dict of str to object, default=None
         Its own objects that settings can refer to by name: networks, optimisers, key
-        rings.
+        rings; and settings of roles that are not this package's, by the role's name.
     fitted : Party or None, default=None
         What it learnt in an earlier run, of which the settings need not speak.
     kept : dict of str to Party, default=None
@@ -136,8 +136,8 @@ class Member:
             holding = Holding(block, holding.rows, holding.labels)
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
         if role is not None:
-            said = settings_of(role).unpack(settings or {}, self)
-            self.party = said.make(self)
+            kind = self.own.get(role) or settings_of(role)
+            self.party = kind.unpack(settings or {}, self).make(self)
         else:
             fitted = self.fitted if model is None else self.kept.get(model)
             if fitted is None:

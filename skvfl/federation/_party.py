@@ -262,18 +262,18 @@ class TransformerParty(Party):
     @operation
     def transform(self) -> np.ndarray:
         """Return the fitted transformer's output for the block held."""
-        try:
-            return run(self._transformer.transform, self.held(Holding).block)
-        except NotFittedError:
-            raise StateError("'fit_transform' comes first") from None
+        return run(self._transformer.transform, self.held(Holding).block)
 
 
 def run(
     method: Callable[[Any], Any], block: Any, what: str = "its transformer"
 ) -> np.ndarray:
     """Output of a transformer's method as a plain array, however users like theirs."""
-    with config_context(transform_output="default"):
-        output = apply(method, block, what, explain=True)
+    try:
+        with config_context(transform_output="default"):
+            output = apply(method, block, what, explain=True)
+    except NotFittedError:
+        raise StateError(f"{what} has not been fitted yet") from None
     if sparse.issparse(output):
         output = output.toarray()
     output = np.asarray(output)

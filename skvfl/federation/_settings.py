@@ -270,7 +270,7 @@ class Settings:
                 continue
             value = getattr(self, each.name)
             purpose = each.metadata.get("stream")
-            if purpose is not None and hasattr(value, "get_params"):
+            if purpose is not None:
                 value = seed_party(clone(value), streams[purpose], name)
             own[each.name] = value
         return own

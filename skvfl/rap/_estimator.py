@@ -189,6 +189,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     """
 
     _streams = {"prepare": (1, 0), "project": (1, 1), "protect": (1, 2)}
+    _roles = (PartySettings, OwnerSettings)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -267,15 +268,6 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         self._parties = session.parties
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
-
-    def _settings(self, name):
-        said = {
-            "transformer": self._transformer(name),
-            "projection": None if self.projection is None else clone(self.projection),
-        }
-        if name != self._active:
-            return PartySettings(**said)
-        return OwnerSettings(**said, label_protection=self.label_protection)
 
     def _gather(self, session, n_rows):
         """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""
