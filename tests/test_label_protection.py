@@ -198,7 +198,7 @@ def test_operations_out_of_order_say_what_comes_first(kind):
     decode = "recover_codes" if kind == "classes" else "recover_target"
     with pytest.raises(PartyError, match="'protect_labels' comes first"):
         member.perform(decode, {"answer": np.zeros((10, 2), int)})
-    with pytest.raises(PartyError, match="'fit_transform' comes first"):
+    with pytest.raises(PartyError, match="its transformer has not been fitted yet"):
         member.perform("transform", {})
     member.perform("fit_transform", {})
     member.perform("transform", {})
