@@ -289,8 +289,7 @@ class GuestParty(BottomParty):
         Fraction of the cells that are hidden while pretraining.
     """
 
-    # Columns that leave their organisation are mixed first.
-    _mixes = True
+    _mixes = True  # columns that leave their organisation
 
     def __init__(
         self, name, transformer, networks, optimize, stream, pretraining_ratio
