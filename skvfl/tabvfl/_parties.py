@@ -101,7 +101,7 @@ class Shares:
 
 
 @dataclass
-class Phase:
+class HostPhase:
     """What the host needs while pretraining, or while finetuning.
 
     ``columns`` says where each party's columns stand among all that are sent, and
@@ -572,7 +572,7 @@ class HostParty(GuestParty):
         received = self._join("outputs", rows, outputs).requires_grad_()
         decoded = self._decode(received, self._join_hidden(rows, hidden))
         self.hold(Decoded(received, decoded))
-        return _parts(decoded.detach(), self.held(Shares).columns, outputs)
+        return _of_each(decoded.detach(), self.held(Shares).columns, outputs)
 
     @operation
     def correct(self, gradients):
@@ -590,7 +590,7 @@ class HostParty(GuestParty):
         batch.outputs.backward(gradient)
         self.drop(Decoded)
         self._update_top()
-        return _parts(batch.received.grad, self.held(Phase).columns, gradients)
+        return _of_each(batch.received.grad, self.held(HostPhase).columns, gradients)
 
     @operation
     def decode_held_out(self, start, stop, outputs, hidden):
@@ -602,7 +602,7 @@ class HostParty(GuestParty):
         self.held(Decoding).decoder.eval()
         with torch.inference_mode():
             decoded = self._decode(received, hidden)
-            return _parts(decoded, self.held(Shares).columns, outputs)
+            return _of_each(decoded, self.held(Shares).columns, outputs)
 
     @operation
     def learn(self, start, stop, received):
@@ -613,7 +613,7 @@ class HostParty(GuestParty):
         loss = lessons.mean_loss(self._mapping(latent), rows)
         (loss if penalty is None else loss + penalty).backward()
         self._update_top()
-        gradients = _parts(joined.grad, self.held(Phase).columns, received)
+        gradients = _of_each(joined.grad, self.held(HostPhase).columns, received)
         return {**lessons.report(loss, rows), "gradients": gradients}
 
     @operation
@@ -646,10 +646,10 @@ class HostParty(GuestParty):
         return {**super()._models(), "_top": self._top, "_mapping": self._mapping}
 
     def _begin_phase(self, widths, modules):
-        self.hold(Phase(_slices(widths), {}, self._optimizer(modules)))
+        self.hold(HostPhase(_slices(widths), {}, self._optimizer(modules)))
 
     def _update_top(self):
-        optimizer = self.held(Phase).optimizer
+        optimizer = self.held(HostPhase).optimizer
         optimizer.step()
         optimizer.zero_grad()
 
@@ -666,7 +666,7 @@ class HostParty(GuestParty):
 
         Without a cache they are zero.
         """
-        phase = self.held(Phase)
+        phase = self.held(HostPhase)
         kind = torch.bool if what == "hidden" else torch.float32
         width = list(phase.columns.values())[-1].stop
         if self._cache:
@@ -683,7 +683,7 @@ class HostParty(GuestParty):
         return joined
 
 
-def _parts(matrix, columns, names):
+def _of_each(matrix, columns, names):
     return {name: matrix[:, columns[name]].numpy() for name in names}
 
 
