@@ -29,7 +29,7 @@ _LAZY = {
     "APCVFLClassifier": "skvfl.apc._estimator",
     "APCVFLRegressor": "skvfl.apc._estimator",
     "AutoencoderTransformer": "skvfl.apc._autoencoder",
-    "ClientFailures": "skvfl.tabvfl._estimator",
+    "ClientFailures": "skvfl.tabvfl._protocol",
     "EncoderEvaluationDisplay": "skvfl.apc._autoencoder",
     "FedOnceClassifier": "skvfl.fedonce._estimator",
     "FedOnceRegressor": "skvfl.fedonce._estimator",
@@ -37,7 +37,7 @@ _LAZY = {
     "SplitNNClassifier": "skvfl.splitnn._estimator",
     "SplitNNRegressor": "skvfl.splitnn._estimator",
     "TabVFLClassifier": "skvfl.tabvfl._estimator",
-    "TabVFLRegressor": "skvfl.tabvfl._estimator",
+    "TabVFLRegressor": "skvfl.tabvfl._regressor",
     "VFedSecClassifier": "skvfl.vfedsec._estimator",
     "VFedSecRegressor": "skvfl.vfedsec._estimator",
 }

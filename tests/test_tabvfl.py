@@ -3,6 +3,7 @@ import os
 import signal
 import time
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -21,11 +22,14 @@ from skvfl import (
     TabVFLRegressor,
     record_communication,
 )
-from skvfl._random import int_seed, seed_sequence
+from skvfl._random import branch, deal, int_seed, seed_sequence
 from skvfl.exceptions import PartyError
+from skvfl.federation import Holding, Labels, Member
+from skvfl.nn._labels import Lessons
 from skvfl.nn._steps import batch_bounds, public_order
 from skvfl.nn._tabnet import negative_entropy, reconstruction_loss
-from skvfl.tabvfl._parties import HostParty
+from skvfl.splitnn._parties import Epoch, Inputs
+from skvfl.tabvfl._parties import Decoding, GuestSettings, HostSettings, Rebuilding
 
 DESIGNS = ["joint", "local_encoder", "local"]
 SMALL = {"n_d": 6, "n_a": 3, "n_steps": 2, "n_independent": 1, "n_shared": 1}
@@ -59,24 +63,26 @@ def assert_same_state(first, second):
 
 def train_in_one_graph(estimator, X, codes):
     """Pretrain and finetune the joint design in one autograd graph."""
-    to_split, to_parties, to_training = seed_sequence(estimator.random_state).spawn(3)
+    root = seed_sequence(estimator.random_state)
     estimator.classes_ = np.unique(codes)
-    X = estimator._fit_partition(X, codes, to_split)
-    blocks = estimator.partition_.split(X)
+    X = estimator._fit_partition(X, codes, branch(root, 0))
     parties = {}
-    for party in estimator._make_parties(to_parties, 2, None):
-        held = {"labels": codes, "weights": None}
-        parties[party.name] = party.holding(block=blocks[party.name], **held)
+    for member in estimator._make_members(X, root, Labels(codes, 2)).home:
+        settings = estimator._settings(member.name)
+        member.open(settings.role, settings.pack())
+        parties[member.name] = member.party
     guests = [parties[name] for name in estimator._holders]
     host = parties[estimator._active]
-    to_table, *to_phases = to_training.spawn(3)
+    to_table, *to_phases = branch(root, 2).spawn(3)
     seed = int_seed(to_table)
-    widths = {guest.name: guest.prepare(seed) for guest in guests}
-    host.prepare_top(seed, sum(widths.values()), len(X))
-    labels = host._held["labels"]
+    sizes = map(len, np.array_split(range(estimator.n_d), len(guests)))
+    shares = {guest.name: n for guest, n in zip(guests, sizes, strict=True)}
+    widths = {guest.name: guest.prepare(seed, shares[guest.name]) for guest in guests}
+    host.prepare_top(seed, sum(widths.values()), len(X), shares)
+    labels = host.held(Lessons).labels
     for guest in guests:
-        guest.begin_pretraining(estimator._shares[guest.name], len(X), False)
-    host.begin_decoding(widths, masked=True)
+        guest.begin_pretraining(len(X))
+    host.begin_decoding(widths)
 
     def epochs(sequence, n_epochs):
         to_epochs, _ = sequence.spawn(2)
@@ -93,16 +99,15 @@ def train_in_one_graph(estimator, X, codes):
     for module in (host._top, host._mapping, *(guest._bottom for guest in guests)):
         module.train()
     for rows in epochs(to_phases[0], estimator.max_epochs):
-        inputs = [guest._held["inputs"][rows] for guest in guests]
+        inputs = [guest.held(Inputs).values[rows] for guest in guests]
         drawn = [g._obfuscate(x) for g, x in zip(guests, inputs, strict=True)]
         sent = [g._bottom(x) for g, (x, _) in zip(guests, drawn, strict=True)]
         hidden = [each for _, each in drawn]
         decisions = host._top.decide(torch.cat(sent, 1), torch.cat(hidden, 1))
-        parts = host._held["decoder"](decisions).split(
-            list(estimator._shares.values()), dim=1
-        )
+        decoded = host.held(Decoding).decoder(decisions)
+        parts = decoded.split(list(shares.values()), dim=1)
         sum(
-            reconstruction_loss(guest._held["rebuild"](part), x, h.float())
+            reconstruction_loss(guest.held(Rebuilding).layer(part), x, h.float())
             for guest, part, x, h in zip(guests, parts, inputs, hidden, strict=True)
         ).backward()
         update()
@@ -110,7 +115,7 @@ def train_in_one_graph(estimator, X, codes):
         guest.begin_finetuning()
     host.begin_learning(widths)
     for rows in epochs(to_phases[1], estimator.max_epochs):
-        sent = [guest._bottom(guest._held["inputs"][rows]) for guest in guests]
+        sent = [guest._bottom(guest.held(Inputs).values[rows]) for guest in guests]
         decisions, weights = host._top.encoder(torch.cat(sent, dim=1))
         loss = functional.cross_entropy(host._mapping(sum(decisions)), labels[rows])
         (loss - estimator.lambda_sparse * negative_entropy(weights)).backward()
@@ -188,35 +193,39 @@ def test_what_the_other_designs_send(cancer):
     assert "hide" not in data("joint", pretrain=False)
 
 
+def member(name, block, labels=None, **settings):
+    """One organisation, whose secrets are those that a simulation would deal."""
+    root = np.random.SeedSequence(0)
+    paths = TabVFLClassifier._streams.items()
+    streams = deal({what: branch(root, *path) for what, path in paths}, [name])[name]
+    kind = GuestSettings if labels is None else HostSettings
+    asked = {each.name for each in fields(kind)}
+    said = {k: v for k, v in classifier().get_params().items() if k in asked}
+    own = Member(name, Holding(block, labels=labels), streams)
+    settings = kind(**{**said, **settings}).pack()
+    own.perform("open", {"role": kind.role, "settings": settings})
+    return own
+
+
+def pretraining_guest(cancer, name):
+    """A guest that is about to pretrain on its columns of the data."""
+    X, _ = cancer
+    guest = member(name, X[:, TWO_GUESTS[name]])
+    guest.perform("prepare", {"seed": 0, "share": 3})
+    guest.perform("begin_pretraining", {"n_train": len(X)})
+    guest.perform("begin_epoch", {"seed": 0, "n_train": len(X)})
+    return guest.party
+
+
 def test_guests_of_equal_width_draw_their_own_masks_and_weights(cancer):
-    estimator = classifier(parties=TWO_GUESTS, active="bank")
-    to_split, to_parties, _ = seed_sequence(0).spawn(3)
-    X = estimator._fit_partition(*cancer, to_split)
-    _, lab, shop = estimator._make_parties(to_parties, 2, None)
     masks, weights = [], []
-    for guest in (lab, shop):
-        guest = guest.holding(block=estimator.partition_.split(X)[guest.name])
-        guest.prepare(0)
-        guest.begin_pretraining(3, len(X), False)
-        guest.begin_epoch(0, len(X))
+    for name in ("lab", "shop"):
+        guest = pretraining_guest(cancer, name)
         masks.append(guest.hide(0, 100)["hidden"])
         weights.append(guest._bottom.mix.weight)
     assert masks[0].shape == masks[1].shape
     assert (masks[0] == masks[1]).mean() == pytest.approx(0.5, abs=0.05)
     assert not torch.isclose(*weights).any()
-
-
-def pretraining_guest(cancer, name):
-    """A guest that is about to pretrain on its columns of the data."""
-    estimator = classifier(parties=TWO_GUESTS, active="bank")
-    to_split, to_parties, _ = seed_sequence(0).spawn(3)
-    X = estimator._fit_partition(*cancer, to_split)
-    parties = {p.name: p for p in estimator._make_parties(to_parties, 2, None)}
-    guest = parties[name].holding(block=estimator.partition_.split(X)[name])
-    guest.prepare(0)
-    guest.begin_pretraining(3, len(X), False)
-    guest.begin_epoch(0, len(X))
-    return guest
 
 
 def test_the_mask_hides_cells_from_the_host(cancer):
@@ -225,8 +234,8 @@ def test_the_mask_hides_cells_from_the_host(cancer):
     state = guest._obfuscate.generator.get_state()
     sent = guest.hide(0, 50)
     assert sent["hidden"].mean() == pytest.approx(0.5, abs=0.06)
-    rows = guest._held["order"][:50]
-    inputs = guest._held["inputs"]
+    rows = guest.held(Epoch).order[:50]
+    inputs = guest.held(Inputs).values
     inputs[rows] = inputs[rows].masked_fill(torch.tensor(sent["hidden"]), 7.0)
     guest._obfuscate.generator.set_state(state)
     again = guest.hide(0, 50)
@@ -255,7 +264,7 @@ def test_pretraining_undoes_the_mixture(cancer):
     guest = pretraining_guest(cancer, "lab")
     sent = guest.hide(0, 256)
     received = np.column_stack([sent["outputs"].astype(float), np.ones(256)])
-    columns = guest._held["inputs"][guest._held["order"][:256]].numpy()
+    columns = guest.held(Inputs).values[guest.held(Epoch).order[:256]].numpy()
     for column, hidden in zip(columns.T, sent["hidden"].T, strict=True):
         normal = np.linalg.svd(received[hidden])[2][-1]
         found = received[~hidden] @ normal
@@ -370,9 +379,15 @@ def test_joint_explanations_weigh_what_is_sent(cancer):
     assert_allclose(estimator.explain(X)["party0"], expected, atol=1e-4)
 
 
-def idle_host(cache):
-    stream = np.random.SeedSequence(0)
-    return HostParty(*[None] * 4, stream, None, 0.5, None, None, {}, None, cache)
+def idle_host(cache, n_rows):
+    """A host that is about to learn from two guests."""
+    labels = Labels(np.zeros(n_rows, int), 2)
+    host = member("host", np.empty((n_rows, 0)), labels, cache=cache)
+    shares = {"a": 1, "b": 2}
+    order = {"seed": 0, "n_train": n_rows}
+    host.perform("prepare_top", {**order, "n_columns": 3, "shares": shares})
+    host.perform("begin_learning", {"widths": shares})
+    return host.party
 
 
 class _BeforeFinetuning(LocalTransport):
@@ -384,7 +399,7 @@ class _BeforeFinetuning(LocalTransport):
 
         def note(requests, *args):
             if "begin_finetuning" in {operation for operation, _ in requests.values()}:
-                models = {n: session._present[n]._bottom for n in requests}
+                models = {n: session._present[n].party._bottom for n in requests}
                 self.states = copy.deepcopy(
                     {name: model.state_dict() for name, model in models.items()}
                 )
@@ -490,9 +505,7 @@ class TestFailures:
             assert any(moved)
 
     def test_cached_values_are_those_of_the_same_rows(self):
-        host = idle_host(cache=True)
-        host = host.holding(labels=np.zeros(6))
-        host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
+        host = idle_host(cache=True, n_rows=6)
         a, b = np.arange(6.0)[:, None], np.arange(6.0)[:, None] + [[10, 20]]
         first = torch.tensor([3, 0, 5, 1, 4, 2])
         for rows in first.split(2):
@@ -510,8 +523,7 @@ class TestFailures:
         assert_array_equal(joined, expected)
 
     def test_zeros_stand_for_what_is_missing(self):
-        host = idle_host(cache=False)
-        host._held.update(columns={"a": slice(0, 1), "b": slice(1, 3)}, cache={})
+        host = idle_host(cache=False, n_rows=2)
         joined = host._join("hidden", torch.arange(2), {"a": np.ones((2, 1), bool)})
         assert joined.tolist() == [[True, False, False]] * 2
 
@@ -670,6 +682,153 @@ def test_no_row_is_left_in_a_fitted_estimator(cancer):
     for array in arrays:
         assert lengths.isdisjoint(array.shape)
         assert getattr(array, "grad", None) is None
+
+
+GUEST = {
+    "prepare": {"seed": 0, "share": 2},
+    "begin_pretraining": {"n_train": 8},
+    "begin_epoch": {"seed": 0, "n_train": 8},
+    "begin_finetuning": {},
+    "hide": {"start": 0, "stop": 4},
+    "rebuild": {"partition": np.zeros((4, 2))},
+    "adapt": {"gradient": np.zeros((4, 3))},
+    "hide_held_out": {},
+    "rebuild_held_out": {"start": 8, "stop": 9, "partition": np.zeros((1, 2))},
+    "pretrain_alone": {"batch_size": 4, "n_train": 8},
+    "evaluate_alone": {"start": 8, "stop": 9},
+    "forward": {"start": 0, "stop": 4},
+    "backward": {"gradient": np.zeros((4, 3))},
+    "recall": {},
+    "finish": {},
+    "remember": {},
+    "explain": {"start": 0, "stop": 4},
+}
+SENT = {"outputs": {"lab": np.zeros((4, 3), np.float32)}, "hidden": {}}
+HOST = {
+    "prepare_top": {"seed": 0, "n_columns": 3, "n_train": 8, "shares": {"lab": 6}},
+    "begin_decoding": {"widths": {"lab": 3}},
+    "begin_learning": {"widths": {"lab": 3}},
+    "begin_epoch": {"seed": 0, "n_train": 8},
+    "decode": {"start": 0, "stop": 4, **SENT},
+    "correct": {"gradients": {"lab": np.zeros((4, 6))}},
+    "decode_held_out": {"start": 4, "stop": 8, **SENT},
+    "learn": {"start": 0, "stop": 4, "received": SENT["outputs"]},
+    "evaluate": {"start": 4, "stop": 8, "received": SENT["outputs"]},
+    "embed": {"received": SENT["outputs"]},
+    "predict": {"received": SENT["outputs"]},
+    "explain_received": {"received": SENT["outputs"]},
+    "finish": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("done", "operation", "first"),
+    [
+        *[([], each, "prepare") for each in ("begin_pretraining", "begin_finetuning")],
+        *[([], each, "prepare") for each in ("begin_epoch", "finish", "remember")],
+        *[([], "explain", "prepare"), ([], "recall", "remember")],
+        *[(["prepare"], each, "begin_epoch") for each in ("hide", "forward")],
+        (["prepare"], "hide_held_out", "begin_pretraining"),
+        (["prepare"], "rebuild_held_out", "begin_pretraining"),
+        (["prepare"], "pretrain_alone", "begin_pretraining"),
+        (["prepare"], "evaluate_alone", "begin_pretraining"),
+        (["prepare", "begin_epoch"], "backward", "forward"),
+        (["prepare", "begin_epoch"], "rebuild", "hide"),
+        (["prepare", "begin_epoch"], "adapt", "hide"),
+        (["prepare", "begin_epoch", "forward", "backward"], "backward", "forward"),
+        (["prepare", "begin_epoch", "hide"], "rebuild", "begin_pretraining"),
+        (
+            ["prepare", "begin_pretraining", "begin_epoch", "hide", "begin_epoch"],
+            "rebuild",
+            "hide",
+        ),
+    ],
+)
+def test_a_guest_says_what_comes_first(done, operation, first):
+    design = "local" if operation.endswith("alone") else "joint"
+    block = np.random.default_rng(0).normal(size=(9, 3))
+    guest = member("lab", block, design=design)
+    for each in done:
+        guest.perform(each, GUEST[each])
+    with pytest.raises(PartyError, match=f"'lab': .*{first!r} comes first"):
+        guest.perform(operation, GUEST[operation])
+
+
+@pytest.mark.parametrize(
+    ("done", "operation", "first"),
+    [
+        *[([], each, "prepare_top") for each in ("begin_decoding", "begin_learning")],
+        *[([], each, "prepare_top") for each in ("begin_epoch", "finish", "embed")],
+        *[([], each, "prepare_top") for each in ("predict", "explain_received")],
+        *[([], each, "begin_epoch") for each in ("decode", "learn")],
+        (["prepare_top", "begin_epoch"], "learn", "begin_learning"),
+        (["prepare_top"], "evaluate", "begin_learning"),
+        (["prepare_top", "begin_learning", "begin_epoch"], "decode", "begin_decoding"),
+        (["prepare_top", "begin_learning"], "decode_held_out", "begin_decoding"),
+        (["prepare_top", "begin_decoding", "begin_epoch"], "correct", "decode"),
+        (
+            ["prepare_top", "begin_decoding", "begin_epoch", "decode", "correct"],
+            "correct",
+            "decode",
+        ),
+    ],
+)
+def test_the_host_says_what_comes_first(done, operation, first):
+    labels = Labels(np.arange(9) % 2, 2)
+    host = member("bank", np.empty((9, 0)), labels)
+    for each in done:
+        host.perform(each, HOST[each])
+    with pytest.raises(PartyError, match=f"'bank': .*{first!r} comes first"):
+        host.perform(operation, HOST[operation])
+
+
+def test_all_settings_can_be_said_in_words(cancer):
+    """And parties of the words learn what those of the settings themselves learn."""
+    X, y = cancer
+    estimator = classifier(
+        n_d=np.int64(6), gamma=np.float64(1.5), optimizer=torch.optim.SGD
+    )
+    estimator.fit(X, y)
+    for name in ("party0", "party1", "somebody elsewhere"):
+        words = estimator._settings(name).pack()
+        assert {type(each) for each in words.values()} <= {*SAYABLE, dict}
+        assert words["optimizer"] == {"name": "SGD"}
+    assert estimator._settings("party0").role == "tabvfl.host"
+    assert estimator._settings("party1").role == "tabvfl.guest"
+    plain = classifier(gamma=1.5, optimizer=torch.optim.SGD).fit(X, y)
+    assert_array_equal(plain.predict_proba(X), estimator.predict_proba(X))
+
+
+SAYABLE = {str, int, float, bool, type(None)}
+
+
+class _Operations(LocalTransport):
+    """Notes what the parties are asked for."""
+
+    def __init__(self):
+        self.asked = set()
+
+    def connect(self, parties, log, centre="server"):
+        session = super().connect(parties, log, centre)
+        exchange = session._exchange
+
+        def note(requests, *args):
+            self.asked |= {operation for operation, _ in requests.values()}
+            return exchange(requests, *args)
+
+        session._exchange = note
+        return session
+
+
+def test_too_many_parties_are_refused_before_anything_is_trained(cancer):
+    """How many hold columns is known once all of them have opened the run."""
+    transport = _Operations()
+    estimator = classifier(n_d=2, parties=3, transport=transport)
+    with pytest.raises(ValueError, match="raise n_d"):
+        estimator.fit(*cancer)
+    assert transport.asked == {"open"}
+    estimator.set_params(n_d=3, max_epochs=1).fit(*cancer)
+    assert "hide" in transport.asked
 
 
 @pytest.mark.parametrize(

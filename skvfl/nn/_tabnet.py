@@ -6,6 +6,7 @@ parties, it stays with them.
 
 from __future__ import annotations
 
+import copy
 from functools import lru_cache
 from math import ceil, sqrt
 
@@ -391,6 +392,78 @@ class Encoder(nn.Module):
         return decisions, weights
 
 
+class SparseEncoder(nn.Module):
+    """An encoder, and the entropy of its attention as a term of the loss.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Of normalised columns.
+    lambda_sparse : float
+        Weight of the entropy.
+    """
+
+    def __init__(self, encoder, lambda_sparse):
+        super().__init__()
+        self.encoder = encoder
+        self.lambda_sparse = lambda_sparse
+
+    def forward(self, inputs):
+        """Latent vector."""
+        return sum(self.encoder(inputs)[0])
+
+    def decide(self, inputs, hidden):
+        """Decisions of every step for columns some cells of which are hidden."""
+        return self.encoder(inputs, (~hidden).to(inputs.dtype))[0]
+
+    def learn(self, inputs):
+        """Latent vector, and the term of the loss, if any."""
+        decisions, weights = self.encoder(inputs)
+        if not self.lambda_sparse:
+            return sum(decisions), None
+        return sum(decisions), -self.lambda_sparse * negative_entropy(weights)
+
+    def explain(self, inputs):
+        """Weight of each column, summed over steps by how much they decide."""
+        decisions, weights = self.encoder(inputs)
+        return sum(
+            decided.sum(dim=1, keepdim=True) * each
+            for decided, each in zip(decisions, weights, strict=True)
+        )
+
+
+class NormalisedEncoder(SparseEncoder):
+    """Batch norm of the columns in front of an encoder.
+
+    Parameters
+    ----------
+    encoder, lambda_sparse
+        As for :class:`SparseEncoder`.
+    n_columns : int
+        Number of columns.
+    """
+
+    def __init__(self, encoder, lambda_sparse, n_columns):
+        super().__init__(encoder, lambda_sparse)
+        self.norm = nn.BatchNorm1d(n_columns, momentum=INPUT_MOMENTUM)
+
+    def forward(self, inputs):
+        """Latent vector."""
+        return super().forward(self.norm(inputs))
+
+    def hide(self, inputs, hidden):
+        """Decisions of all steps, side by side, for columns with hidden cells."""
+        return torch.cat(self.decide(self.norm(inputs), hidden), dim=1)
+
+    def learn(self, inputs):
+        """Latent vector, and the term of the loss, if any."""
+        return super().learn(self.norm(inputs))
+
+    def explain(self, inputs):
+        """Weight of each column; see :class:`SparseEncoder`."""
+        return super().explain(self.norm(inputs))
+
+
 class Decoder(nn.Module):
     """TabNet's decoder without its last layer, which rebuilds the columns.
 
@@ -415,6 +488,12 @@ class Decoder(nn.Module):
             transform(each)
             for transform, each in zip(self.transformers, decisions, strict=True)
         )
+
+
+def explain(encoder, inputs):
+    """Weights that an encoder gives to the columns of rows, in evaluation mode."""
+    with torch.inference_mode():
+        return copy.deepcopy(encoder).double().eval().explain(inputs.double()).numpy()
 
 
 def feature_transformers(

@@ -2,112 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import fields
 from math import ceil
 from numbers import Integral, Real
 
-import numpy as np
-from scipy.special import softmax
-from sklearn.base import (
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
-from torch.nn import functional
 
 from skvfl._base import (
     MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
-    VFLRegressorMixin,
     check_answers,
 )
-from skvfl._random import int_seed, one_way, seed_sequence, spawn_named
+from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl._targets import mean_and_scale, standardised
-from skvfl.exceptions import PartyError
 from skvfl.federation import CommunicationLog
-from skvfl.federation._replies import (
-    NOTHING,
-    NUMBER,
-    Fields,
-    Rows,
-    learnt,
-    rows_of,
-)
+from skvfl.federation._log import current_log
+from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._build import Optimize
-from skvfl.nn._steps import batch_bounds, epoch_loss
-from skvfl.nn._tabnet import MASKS, Decoder, Encoder, normal_linear
-from skvfl.nn._training import check_finite
-from skvfl.splitnn._legacy_estimator import _squared_error
-from skvfl.tabvfl._parties import (
-    GuestParty,
-    HostParty,
-    LocalEncoder,
-    MixedColumns,
-    SparseEncoder,
-    SummedTop,
-)
-
-PRETRAINING, FINETUNING = "pretraining", "finetuning"
-
-
-@dataclass(frozen=True)
-class ClientFailures:
-    """Simulated failures: which parties are offline in which epoch.
-
-    Every passive party is offline for a whole epoch with the same probability, all
-    independently, and never in the first epoch of pretraining or of finetuning.
-
-    Parameters
-    ----------
-    probability : float
-        From 0 to 1.
-    seed : int or None, default=None
-        Root of the draws; the estimator's ``random_state`` by default.
-
-    See Also
-    --------
-    TabVFLClassifier : Trains in spite of failures.
-
-    Examples
-    --------
-    >>> from skvfl import ClientFailures
-    >>> ClientFailures(0.3, seed=0)
-    ClientFailures(probability=0.3, seed=0)
-    """
-
-    probability: float
-    seed: int | None = None
-
-    def __post_init__(self):
-        is_number = isinstance(self.probability, Real)
-        if not (is_number and 0 <= self.probability <= 1):
-            raise ValueError(
-                f"probability must be from 0 to 1, got {self.probability!r}"
-            )
-        is_count = isinstance(self.seed, Integral) and self.seed >= 0
-        if not (self.seed is None or is_count):
-            raise ValueError(
-                f"seed must be an int of at least 0 or None, got {self.seed!r}"
-            )
-
-    def _draw(self, sequence, n_epochs, names):
-        """Names of the parties that are offline, for every epoch."""
-        if self.seed is not None:
-            sequence = np.random.SeedSequence(
-                int(self.seed), spawn_key=sequence.spawn_key
-            )
-        rng = np.random.default_rng(sequence)
-        failed = rng.random((n_epochs, len(names))) < self.probability
-        failed[0] = False
-        return [[n for n, f in zip(names, row, strict=True) if f] for row in failed]
+from skvfl.nn._tabnet import MASKS
+from skvfl.tabvfl._parties import GuestSettings, HostSettings
+from skvfl.tabvfl._protocol import ClientFailures, Training
 
 
 class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
+
+    _streams = {"prepare": (1, 0), "models": (1, 1)}
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -201,22 +123,12 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.transport = transport
         self.random_state = random_state
 
-    def _fit(self, X, y, labels, weights, n_outputs, loss):
-        to_split, to_parties, to_training = seed_sequence(self.random_state).spawn(3)
-        X = self._fit_partition(X, y, to_split)
-        self._check_sizes(len(labels))
-        blocks = self._split(X, fitting=True)
-        parties = [
-            party.holding(
-                block=blocks.pop(party.name),
-                **(
-                    {"labels": labels, "weights": weights}
-                    if party.name == self._active
-                    else {}
-                ),
-            )
-            for party in self._make_parties(to_parties, n_outputs, loss)
-        ]
+    def _fit(self, X, y, labels):
+        n_rows = len(labels.values)
+        root = seed_sequence(self.random_state)
+        X = self._fit_partition(X, y, branch(root, 0))
+        self._check_sizes(n_rows)
+        members = self._make_members(X, root, labels)
         n_epochs = self.pretrain * self._pretraining_epochs + self.max_epochs
         context = self._init_callback_context(max_subtasks=n_epochs)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
@@ -224,14 +136,26 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.failures_ = []
         self.pretraining_loss_curve_, self.loss_curve_ = [], []
         self.pretraining_validation_loss_curve_, self.validation_loss_curve_ = [], []
-        with self._connect(parties, self.communication_, self._active) as session:
-            training = _Training(self, session, len(labels), to_training, context)
+        with self._open(members, self.communication_, self._active) as session:
+            self._check_shares()
+            training = Training(self, session, n_rows, branch(root, 2), context)
             training.run()
         self._widths = training.widths
         self._parties = session.parties
         self.n_iter_ = len(self.loss_curve_)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
+
+    def _settings(self, name):
+        kind = HostSettings if name == self._active else GuestSettings
+        own = {"transformer", "cache"}
+        names = [each.name for each in fields(kind) if each.name not in own]
+        said = {each: getattr(self, each) for each in names}
+        said["transformer"] = self._transformer(name)
+        if kind is HostSettings:
+            may_fail = self.failure is not None or self._transport.timeout is not None
+            said["cache"] = self.on_failure == "cache" and may_fail
+        return kind(**said)
 
     def _check_sizes(self, n_rows):
         n_train = n_rows - self._n_held_out(n_rows)
@@ -240,100 +164,31 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 f"n_samples={n_rows}, of which {n_rows - n_train} are held out: batch "
                 "norm needs at least two rows to train on; give more rows"
             )
+        if self.n_shared + self.n_independent == 0:
+            raise ValueError(
+                "n_shared=0 and n_independent=0 leave no layer: raise one of them"
+            )
+
+    def _check_shares(self):
+        """The same once all parties have said how many columns they hold."""
         if self.n_d < len(self._holders):
             raise ValueError(
                 f"n_d={self.n_d} is less than the number of parties with columns, "
                 f"{len(self._holders)}, among whom the latent vector is shared out: "
                 "raise n_d"
             )
-        if self.n_shared + self.n_independent == 0:
-            raise ValueError(
-                "n_shared=0 and n_independent=0 leave no layer: raise one of them"
-            )
 
     def _n_held_out(self, n_rows):
         return ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
 
     @property
-    def _may_fail(self):
-        return self.failure is not None or self._transport.timeout is not None
-
-    @property
     def _pretraining_epochs(self):
         return self.pretraining_epochs or self.max_epochs
 
-    @property
-    def _shares(self):
-        """Number of decoder outputs of every party with columns, as even as can be."""
-        sizes = map(len, np.array_split(np.arange(self.n_d), len(self._holders)))
-        return dict(zip(self._holders, sizes, strict=True))
-
-    def _make_parties(self, sequence, n_outputs, loss):
-        to_prepare, to_models = sequence.spawn(2)
-        prepare = self.partition_._make_transformers(to_prepare)
-        children = spawn_named(to_models, self.partition_.parties_)
-        ghost = {
-            "virtual_batch_size": self.virtual_batch_size,
-            "momentum": self.momentum,
-        }
-        encoder = partial(
-            Encoder,
-            n_a=self.n_a,
-            n_steps=self.n_steps,
-            gamma=self.gamma,
-            n_independent=self.n_independent,
-            n_shared=self.n_shared,
-            mask_type=self.mask_type,
-            **ghost,
-        )
-        decoder = partial(Decoder, n_steps=self.n_steps, **ghost)
-        sparse = {"lambda_sparse": self.lambda_sparse}
-        optimize = Optimize(self.optimizer, self.lr, self.max_grad_norm)
-        parties = []
-        for name, child in children.items():
-            active = name == self._active
-            if self.design == "joint":
-                bottom = partial(MixedColumns, mix=not active)
-            else:
-                own = self._shares.get(name) if self.design == "local" else self.n_d
-                bottom = partial(
-                    LocalEncoder, encoder=partial(encoder, n_d=own), **sparse
-                )
-            settings = (
-                name,
-                prepare.get(name),
-                bottom,
-                optimize,
-                one_way(child),
-                decoder,
-                self.pretraining_ratio,
-            )
-            if not active:
-                parties.append(GuestParty(*settings))
-                continue
-            top = partial(
-                SparseEncoder, encoder=partial(encoder, n_d=self.n_d), **sparse
-            )
-            if self.design != "joint":
-                n_parts = 1 if self.design == "local" else len(self._holders)
-                top = partial(SummedTop, n_parts=n_parts, n_d=self.n_d)
-            mapping = partial(normal_linear, self.n_d, n_outputs)
-            parties.append(
-                HostParty(
-                    *settings,
-                    top,
-                    mapping,
-                    self._shares,
-                    loss,
-                    cache=self.on_failure == "cache" and self._may_fail,
-                )
-            )
-        return parties
-
-    def _ask(self, X, operation):
+    def _serve(self, X, operation):
         """What the active party computes for rows to be served."""
         check_is_fitted(self)
-        with self._connect_fitted(X, self._active) as session:
+        with self._reopen(X, current_log(), self._active) as session:
             n_rows = _num_samples(X)
             session.begin_round()
             expected = rows_of(self._widths, n_rows)
@@ -341,7 +196,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             received = session.call(
                 "represent", to=self._holders, reply=expected, **rows
             )
-            check_rows(received, n_rows)
+            check_rows(received, n_rows, self._widths)
             own = {
                 "embed": Rows(n_rows, self.n_d),
                 "predict": Rows(n_rows, self._n_outputs),
@@ -363,7 +218,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         latent : ndarray of shape (n_samples, n_d), dtype float32
             Not negative.
         """
-        return self._ask(X, "embed")
+        return self._serve(X, "embed")
 
     def explain(self, X):
         """How much the attention looks at what each party sends, for every row.
@@ -390,10 +245,10 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """
         check_is_fitted(self)
         if self.design == "joint":
-            weights = self._ask(X, "explain_received")
+            weights = self._serve(X, "explain_received")
         else:
             rows = {"start": 0, "stop": _num_samples(X)}
-            with self._connect_fitted(X, self._active) as session:
+            with self._reopen(X, current_log(), self._active) as session:
                 session.begin_round()
                 expected = self._any_rows(rows["stop"])
                 weights = session.call(
@@ -414,304 +269,6 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-class _Training:
-    """Algorithms 1 and 2 of the paper: what is asked of whom, in which order.
-
-    Parameters
-    ----------
-    estimator : _BaseTabVFL
-        Its settings, and where curves and failures are written down.
-    session : Session
-        Of the parties.
-    n_rows : int
-        Number of rows, held-out ones included.
-    sequence : SeedSequence
-        Of the order of rows and of failures.
-    context : CallbackContext
-        Of the fit.
-    """
-
-    def __init__(self, estimator, session, n_rows, sequence, context):
-        self.estimator = estimator
-        self.session = session
-        self.active = estimator._active
-        self.holders = estimator._holders
-        self.n_train = n_rows - estimator._n_held_out(n_rows)
-        self.held_out = {"start": self.n_train, "stop": n_rows}
-        self.batches = batch_bounds(self.n_train, estimator.batch_size)
-        self.sequences = sequence.spawn(3)
-        self.context = context
-        self.losses = {"train": {}, "held out": {}}
-
-    def run(self):
-        """Both phases."""
-        session, seed = self.session, int_seed(self.sequences[0])
-        session.begin_round()
-        self.widths = session.call(
-            "prepare", to=self.holders, reply=self.estimator._any_widths, seed=seed
-        )
-        session.tell(
-            "prepare_top",
-            to=[self.active],
-            seed=seed,
-            n_columns=sum(self.widths.values()),
-            n_train=self.n_train,
-        )
-        if self.estimator.pretrain:
-            self.pretrain()
-        self.finetune()
-        session.tell("finish", to={*self.holders, self.active})
-
-    def pretrain(self):
-        """Algorithm 1."""
-        estimator, session = self.estimator, self.session
-        alone = estimator.design == "local"
-        self.pretraining_widths = self.widths
-        if estimator.design == "local_encoder":
-            width = estimator.n_steps * estimator.n_d
-            self.pretraining_widths = dict.fromkeys(self.holders, width)
-        each = {name: {"width": share} for name, share in estimator._shares.items()}
-        session.begin_round()
-        session.tell(
-            "begin_pretraining",
-            to=self.holders,
-            each=each,
-            n_train=self.n_train,
-            alone=alone,
-        )
-        if not alone:
-            session.tell(
-                "begin_decoding",
-                to=[self.active],
-                widths=self.pretraining_widths,
-                masked=estimator.design == "joint",
-            )
-        self._run_epochs(
-            PRETRAINING,
-            self.pretrain_alone if alone else partial(self._run_batches, self.rebuild),
-            self.evaluate_alone if alone else self.evaluate_rebuilt,
-            self.sequences[1],
-            estimator._pretraining_epochs,
-            estimator.pretraining_loss_curve_,
-            estimator.pretraining_validation_loss_curve_,
-        )
-
-    def finetune(self):
-        """Algorithm 2."""
-        estimator = self.estimator
-        self.session.begin_round()
-        self.session.tell("begin_finetuning", to=self.holders)
-        self.session.tell("begin_learning", to=[self.active], widths=self.widths)
-        self._run_epochs(
-            FINETUNING,
-            partial(self._run_batches, self.learn),
-            self.evaluate_learnt,
-            self.sequences[2],
-            estimator.max_epochs,
-            estimator.loss_curve_,
-            estimator.validation_loss_curve_,
-        )
-
-    def rebuild(self, start, stop):
-        """One batch of algorithm 1: three rounds; the sum of the guests' losses."""
-        session, rows = self.session, {"start": start, "stop": stop}
-        session.begin_round()
-        hidden = self._check_hidden(self._hide("hide", rows), rows)
-        losses = {}
-        if self.online:
-            shares = rows_of(self.estimator._shares, stop - start)
-            partitions = self._decode("decode", rows, hidden)
-            session.begin_round()
-            expected = {
-                name: Fields({"loss": NUMBER, "gradient": share})
-                for name, share in shares.items()
-            }
-            replies = self._ask_guests(
-                "rebuild", each=_each("partition", partitions), reply=expected
-            )
-            losses = {name: reply["loss"] for name, reply in replies.items()}
-        if losses:
-            gradients = {name: reply["gradient"] for name, reply in replies.items()}
-            check_rows(gradients, stop - start, self.estimator._shares)
-            sent = {name: self.pretraining_widths[name] for name in gradients}
-            expected = Fields(rows_of(sent, stop - start))
-            gradients = session.ask(
-                self.active, "correct", reply=expected, gradients=gradients
-            )
-            session.begin_round()
-            self._ask_guests("adapt", each=_each("gradient", gradients))
-        return {"loss": self._total("train", losses), "weight": stop - start}
-
-    def learn(self, start, stop):
-        """One batch of algorithm 2: two rounds; the loss and what the rows weigh."""
-        session, rows = self.session, {"start": start, "stop": stop}
-        session.begin_round()
-        expected = rows_of(self.widths, stop - start)
-        received = self._ask_guests("forward", reply=expected, **rows)
-        check_rows(received, stop - start, self.widths)
-        expected = learnt({name: expected[name] for name in received})
-        step = session.ask(
-            self.active, "learn", reply=expected, **rows, received=received
-        )
-        session.begin_round()
-        self._ask_guests("backward", each=_each("gradient", step["gradients"]))
-        return step
-
-    def evaluate_rebuilt(self):
-        """Sum of the guests' losses of the held-out rows."""
-        session, rows = self.session, self.held_out
-        session.begin_round()
-        hidden = self._check_hidden(self._hide("hide_held_out", rows), rows)
-        partitions = self._decode("decode_held_out", rows, hidden)
-        session.begin_round()
-        each = _each("partition", partitions)
-        losses = self._ask_guests("rebuild_held_out", each=each, reply=NUMBER, **rows)
-        return self._total("held out", losses)
-
-    def evaluate_learnt(self):
-        """Loss of the held-out rows."""
-        session, rows = self.session, self.held_out
-        session.begin_round()
-        n_rows = rows["stop"] - rows["start"]
-        expected = rows_of(self.widths, n_rows)
-        received = self._ask_guests("represent", reply=expected, **rows)
-        check_rows(received, n_rows, self.widths)
-        return session.ask(
-            self.active, "evaluate", reply=NUMBER, **rows, received=received
-        )
-
-    def pretrain_alone(self):
-        """An epoch of every party's own autoencoder; nothing crosses but the losses."""
-        settings = {
-            "batch_size": self.estimator.batch_size,
-            "n_train": self.n_train,
-        }
-        self.session.begin_round()
-        losses = self._ask_guests("pretrain_alone", reply=NUMBER, **settings)
-        return self._total("train", losses)
-
-    def evaluate_alone(self):
-        """Sum of the parties' losses of the held-out rows."""
-        self.session.begin_round()
-        losses = self._ask_guests("evaluate_alone", reply=NUMBER, **self.held_out)
-        return self._total("held out", losses)
-
-    def _ask_guests(self, operation, **arguments):
-        """Replies of the parties that are online; who is late is offline from here."""
-        replies = self._tell(operation, to=self.online, **arguments)
-        self._go_on_without([name for name in self.online if name not in replies])
-        return replies
-
-    def _tell(self, operation, to, reply=NOTHING, **arguments):
-        return self.session.call(
-            operation, to=to, skip_late=self.forgiving, reply=reply, **arguments
-        )
-
-    def _hide(self, operation, rows):
-        """Replies of the parties that are online, some of whose cells are hidden."""
-        sent = rows_of(self.pretraining_widths, rows["stop"] - rows["start"])
-        kinds = ["outputs"]
-        if self.estimator.design == "joint":
-            kinds.append("hidden")
-        expected = {n: Fields(dict.fromkeys(kinds, each)) for n, each in sent.items()}
-        arguments = rows if operation == "hide" else {}
-        return self._ask_guests(operation, reply=expected, **arguments)
-
-    def _decode(self, operation, rows, hidden):
-        """The active party's answer to what was hidden: each party's share of it."""
-        shares = rows_of(self.estimator._shares, rows["stop"] - rows["start"])
-        expected = Fields({name: shares[name] for name in hidden["outputs"]})
-        return self.session.ask(
-            self.active, operation, reply=expected, **rows, **hidden
-        )
-
-    def _go_on_without(self, offline):
-        if self.active in offline:
-            raise PartyError(
-                self.active, "it did not answer in time, and the others need it"
-            )
-        self.online = [name for name in self.online if name not in offline]
-        phase, epoch = self.moment
-        self.estimator.failures_ += [(phase, epoch, name) for name in offline]
-
-    def _total(self, kind, losses):
-        """Sum of the guests' losses; who is offline counts with its last one."""
-        self.losses[kind].update(losses)
-        return sum(self.losses[kind].values())
-
-    def _run_batches(self, step):
-        return epoch_loss([step(start, stop) for start, stop in self.batches])
-
-    def _run_epochs(self, phase, run, evaluate, sequence, n_epochs, curve, held_out):
-        """All epochs of a phase, with early stopping and failures."""
-        estimator, session = self.estimator, self.session
-        to_epochs, to_failures = sequence.spawn(2)
-        guests = [name for name in self.holders if name != self.active]
-        simulated = [[]] * n_epochs
-        if estimator.failure is not None:
-            simulated = estimator.failure._draw(to_failures, n_epochs, guests)
-        # Parties that were offline when the models were best. What they come back with
-        # is what they had then, but for the step that they were late with.
-        unmoved = set()
-        for epoch, to_epoch in enumerate(to_epochs.spawn(n_epochs)):
-            task = self.context.subcontext(task_name="epoch")
-            task.call_on_fit_task_begin(estimator=estimator)
-            self._begin_epoch(phase, epoch + 1, simulated[epoch])
-            back = unmoved.intersection(self.online)
-            self._tell("remember", to=back)
-            unmoved -= back
-            shuffle = {"seed": int_seed(to_epoch), "n_train": self.n_train}
-            self._tell("begin_epoch", to={*self.online, self.active}, **shuffle)
-            curve.append(run())
-            check_finite(curve[-1:], epoch + 1, estimator.lr)
-            stop = task.call_on_fit_task_end(estimator=estimator)
-            if estimator.early_stopping:
-                loss = evaluate()
-                check_finite([loss], epoch + 1, estimator.lr)
-                if not held_out or loss < min(held_out):
-                    self._tell("remember", to={*self.online, self.active})
-                    unmoved = set(self.holders).difference(self.online)
-                held_out.append(loss)
-                patience = estimator.n_iter_no_change
-                stop |= len(held_out) - 1 - int(np.argmin(held_out)) >= patience
-            if stop:
-                break
-        if estimator.early_stopping:
-            session.tell("remember", to=unmoved)
-            session.tell("recall", to={*self.holders, self.active})
-
-    def _begin_epoch(self, phase, epoch, simulated):
-        """Find out who is online."""
-        self.moment = phase, epoch
-        # Nothing stands for a guest in the first epoch.
-        self.forgiving = epoch > 1 and self.estimator.on_failure != "raise"
-        self.online = self.holders
-        late = self.session.late()
-        offline = [n for n in self.holders if n in simulated or n in late]
-        self._go_on_without(offline)
-        if offline and not self.forgiving:
-            raise PartyError(
-                offline[0],
-                f"it is offline in epoch {epoch} of {phase}; on_failure='cache' goes "
-                "on with what it sent last, and 'zeros' without it",
-            )
-
-    def _check_hidden(self, replies, rows):
-        """What the guests sent, by kind."""
-        n_rows = rows["stop"] - rows["start"]
-        outputs = {name: reply["outputs"] for name, reply in replies.items()}
-        check_rows(outputs, n_rows, self.pretraining_widths)
-        hidden = {}
-        if self.estimator.design == "joint":
-            hidden = {name: reply["hidden"] for name, reply in replies.items()}
-            check_rows(hidden, n_rows, self.pretraining_widths)
-        return {"outputs": outputs, "hidden": hidden}
-
-
-def _each(argument, values):
-    return {name: {argument: value} for name, value in values.items()}
 
 
 class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
@@ -990,10 +547,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             If a party fails, dies, is late in the first epoch of a phase, or is offline
             with ``on_failure="raise"``; the message names it.
         """
-        codes = self._encode_classes(y)
-        weights = self._row_weights(X, sample_weight, self.class_weight, codes)
-        loss = partial(functional.cross_entropy, reduction="none")
-        return self._fit(X, y, codes, weights, len(self.classes_), loss)
+        labels = self._read_classes(X, y, sample_weight, self.class_weight)
+        return self._fit(X, y, labels)
 
     def predict_proba(self, X):
         """Probability of each class.
@@ -1008,7 +563,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         probabilities : ndarray of shape (n_samples, n_classes), dtype float64
             Columns in the order of ``classes_``.
         """
-        return softmax(self._ask(X, "predict"), axis=1)
+        return self._serve(X, "predict")
 
     def predict(self, X):
         """Predict classes.
@@ -1023,185 +578,5 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         y : ndarray of shape (n_samples,)
             Of the data type of ``classes_``.
         """
-        codes = self._ask(X, "predict").argmax(axis=1)
+        codes = self._serve(X, "predict").argmax(axis=1)
         return self.classes_[codes]
-
-
-class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
-    """TabNet across parties for a numerical target; see :class:`TabVFLClassifier`.
-
-    The active party standardises its target and minimises the squared error.
-
-    Read more in the :ref:`User Guide <tabvfl>`.
-
-    Parameters
-    ----------
-    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
-        Who holds which columns, see :class:`VerticalPartitioner`.
-    active : str or int, default=0
-        Name or position of the active party, the paper's host, which holds the labels
-        and most of the network. It may hold no columns.
-    missing_rows : {"raise", "impute"}, default="raise"
-        What happens in ``fit`` to rows of which a party of two columns or more holds no
-        value at all: an error that names the party and counts them, or they are imputed
-        like other missing values. Later they are imputed, and a
-        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    design : {"joint", "local_encoder", "local"}, default="joint"
-        What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
-        encoder at every party, whose outputs are added up, with one decoder (its
-        TabVFL-LE); or a TabNet at every party, pretrained alone, whose latent vectors
-        stand side by side (its LT, local TabNets).
-    n_d : int, default=8
-        Width of the latent vector, at least the number of parties with columns.
-    n_a : int, default=8
-        Width of what the next step's attention is made of.
-    n_steps : int, default=3
-        Number of decision steps.
-    gamma : float, default=1.3
-        How much a column may be looked at again: the less, the nearer to 1.
-    n_independent, n_shared : int, default=2
-        Number of gated layers that are each step's own, and that all steps share.
-    mask_type : {"sparsemax", "entmax"}, default="sparsemax"
-        How attention scores become weights; ``"entmax"`` is less sparse.
-    lambda_sparse : float, default=1e-3
-        Weight of the entropy of the attention in the loss of finetuning.
-    virtual_batch_size : int, default=128
-        Rows whose statistics the network's batch norms share.
-    momentum : float, default=0.02
-        Weight of a virtual batch in their running statistics.
-    pretrain : bool, default=True
-        Whether the parties first learn to rebuild hidden cells, without labels.
-    pretraining_ratio : float, default=0.5
-        Fraction of the cells that are hidden, drawn anew for every batch by each party.
-    pretraining_epochs : int or None, default=None
-        Number of passes over the rows without labels; ``max_epochs`` by default.
-    max_epochs : int, default=50
-        Number of passes over the rows with labels.
-    batch_size : int, default=256
-        Rows per step. A last batch of one row joins its predecessor.
-    lr : float, default=0.02
-        Learning rate of every party's own optimiser.
-    optimizer : class or None, default=None
-        From ``torch.optim``; Adam by default.
-    max_grad_norm : float or None, default=1.0
-        Norm that each optimiser scales longer gradients of its weights down to.
-    early_stopping : bool, default=False
-        Whether to hold out rows, stop either phase when their loss no longer improves,
-        and go back to the models that were best on them.
-    validation_fraction : float, default=0.1
-        Fraction of the rows held out.
-    n_iter_no_change : int, default=10
-        Epochs without improvement before stopping.
-    failure : ClientFailures or None, default=None
-        Simulates parties that are offline for whole epochs.
-    on_failure : {"cache", "zeros", "raise"}, default="cache"
-        What the active party uses in place of what a party would send that is offline,
-        or late for the transport's ``timeout``: what it sent last for each row; zeros,
-        none of which counts as hidden while pretraining; or nothing, and training ends
-        with an error. An offline party learns nothing. Who is late is offline until the
-        next epoch, or until it has answered; it still ends the step that it was late
-        with, which is a whole epoch of pretraining with ``design="local"``.
-    transport : {"local", "process"} or Transport, default="local"
-        How the parties are reached, see :class:`LocalTransport` and
-        :class:`ProcessTransport`.
-    random_state : int, RandomState instance or None, default=None
-        Root of one random stream per party and of the public order of rows. ``None``
-        takes fresh entropy from the operating system. A known seed is a known
-        secret.
-
-    Attributes
-    ----------
-    pretraining_loss_curve_ : list of float
-        Mean loss of every epoch of pretraining, summed over the parties; who is offline
-        counts with its last loss.
-    pretraining_validation_loss_curve_ : list of float
-        The same of the held-out rows; empty without early stopping.
-    loss_curve_ : list of float
-        Mean loss of every epoch of finetuning, without the term of the attention.
-    validation_loss_curve_ : list of float
-        The same of the held-out rows; empty without early stopping.
-    n_iter_ : int
-        Number of epochs of finetuning.
-    failures_ : list of tuple
-        Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
-        party that was offline, or late.
-    partition_ : VerticalPartitioner
-        Who holds which columns.
-    communication_ : CommunicationLog
-        What crossed in ``fit``. Pretraining's operations are ``hide``, ``rebuild`` and
-        ``adapt``, finetuning's are ``forward`` and ``backward``; those on held-out
-        rows are ``hide_held_out``, ``rebuild_held_out`` and ``represent``.
-    n_features_in_ : int
-        Number of columns seen in ``fit``.
-    feature_names_in_ : ndarray of str
-        Their names, where all columns have one.
-
-    See Also
-    --------
-    TabVFLClassifier : The same for classes; who learns what.
-    SplitNNRegressor : Any networks, without attention and pretraining.
-    ClientFailures : Simulated failures.
-
-    References
-    ----------
-    .. [1] M. Rashad, Z. Zhao, J. Decouchant, L. Y. Chen, "TabVFL: Improving Latent
-       Representation in Vertical Federated Learning", 2024.
-    .. [2] S. Ö. Arik, T. Pfister, "TabNet: Attentive Interpretable Tabular Learning",
-       AAAI 2021.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skvfl import TabVFLRegressor
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> vfl = TabVFLRegressor(parties=3, max_epochs=30, random_state=0).fit(X, y)
-    >>> vfl.score(X, y) > 0.4
-    True
-    """
-
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, sample_weight=None):
-        """Train all parties' models.
-
-        Parameters
-        ----------
-        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
-            The table of which every party holds some columns.
-        y : array-like of shape (n_samples,)
-            The active party's target.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows in the loss of finetuning; they stay with the active
-            party.
-
-        Returns
-        -------
-        self : TabVFLRegressor
-
-        Raises
-        ------
-        ValueError
-            If the parties and the columns do not match (the message names both), or if
-            ``n_d`` is too small for the parties.
-        PartyError
-            If a party fails, dies, is late in the first epoch of a phase, or is offline
-            with ``on_failure="raise"``; the message names it.
-        """
-        target = self._encode_target(y)
-        self._mean, self._scale = mean_and_scale(target)
-        standard = standardised(target, self._mean, self._scale).astype(np.float32)
-        weights = self._row_weights(X, sample_weight)
-        return self._fit(X, y, standard, weights, 1, _squared_error)
-
-    def predict(self, X):
-        """Predict targets in their own units.
-
-        Parameters
-        ----------
-        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
-            With the columns of ``fit``, in any order where they have names.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,), dtype float64
-        """
-        return self._ask(X, "predict")[:, 0] * self._scale + self._mean

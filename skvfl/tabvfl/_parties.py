@@ -7,25 +7,209 @@ hid; the gradients go the same way back.
 
 from __future__ import annotations
 
-import copy
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from skvfl._random import one_way
-from skvfl.federation import operation
+from skvfl._random import branch, one_way
+from skvfl.federation import Holding, Settings, operation
+from skvfl.nn._build import Optimize
+from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._mlp import linear
-from skvfl.nn._steps import batch_bounds, infer, tensor
+from skvfl.nn._steps import batch_bounds, infer, public_order, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.nn._tabnet import (
     INPUT_MOMENTUM,
+    Decoder,
+    Encoder,
+    NormalisedEncoder,
     RandomObfuscator,
-    negative_entropy,
+    SparseEncoder,
+    explain,
     normal_linear,
     reconstruction_loss,
 )
-from skvfl.splitnn._legacy_parties import BottomParty, TopParty
+from skvfl.splitnn._parties import BottomParty, Epoch, Inputs, Training
+
+
+@dataclass
+class Share:
+    """How many of the decoder's outputs are the party's."""
+
+    after: ClassVar = "prepare"
+    width: int
+
+
+@dataclass
+class Rebuilding:
+    """What a party pretrains besides its bottom model.
+
+    ``layer`` is the paper's f_bottom_rec; ``held_out`` are the held-out rows with
+    hidden cells, and which these are.
+    """
+
+    after: ClassVar = "begin_pretraining"
+    layer: nn.Module
+    held_out: tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass
+class OwnDecoder:
+    """Of a party that pretrains alone."""
+
+    after: ClassVar = "begin_pretraining"
+    decoder: nn.Module
+
+
+@dataclass
+class HiddenBatch:
+    """The batch under way, and which of its cells the host does not see."""
+
+    after: ClassVar = "hide"
+    inputs: torch.Tensor
+    hidden: torch.Tensor
+
+
+@dataclass
+class SentHidden:
+    """What the host was sent of a hidden batch, with the graph behind it."""
+
+    after: ClassVar = "hide"
+    outputs: torch.Tensor
+
+
+@dataclass
+class Sent:
+    """What the host was sent of a batch, with the graph, and the party's own loss."""
+
+    after: ClassVar = "forward"
+    outputs: torch.Tensor
+    penalty: torch.Tensor | None
+
+
+@dataclass
+class Shares:
+    """Which of the decoder's outputs are whose."""
+
+    after: ClassVar = "prepare_top"
+    columns: dict[str, slice]
+    width: int
+
+
+@dataclass
+class HostPhase:
+    """What the host needs while pretraining, or while finetuning.
+
+    ``columns`` says where each party's columns stand among all that are sent, and
+    ``last`` has, by kind, what was sent last for each row.
+    """
+
+    after: ClassVar = "begin_learning"
+    columns: dict[str, slice]
+    last: dict[str, torch.Tensor]
+    optimizer: Any
+
+
+@dataclass
+class Decoding:
+    """The paper's PartialDec."""
+
+    after: ClassVar = "begin_decoding"
+    decoder: nn.Module
+
+
+@dataclass
+class Decoded:
+    """Of the batch under way: what came, and the decoder's outputs with the graph."""
+
+    after: ClassVar = "decode"
+    received: torch.Tensor
+    outputs: torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Networks:
+    """How a party builds its networks; the estimator's parameters of these names."""
+
+    design: str
+    n_d: int
+    n_a: int
+    n_steps: int
+    gamma: float
+    n_independent: int
+    n_shared: int
+    mask_type: str
+    lambda_sparse: float
+    virtual_batch_size: int
+    momentum: float
+
+    def bottom(self, n_columns, generator, *, share, mix):
+        """What works on a party's own columns, before anything crosses."""
+        if self.design == "joint":
+            return MixedColumns(n_columns, generator, mix)
+        n_d = share if self.design == "local" else self.n_d
+        encoder = self._encoder(n_columns, n_d, generator)
+        return NormalisedEncoder(encoder, self.lambda_sparse, n_columns)
+
+    def top(self, n_columns, generator, n_parties):
+        """What makes latent vectors of what all parties send."""
+        if self.design == "joint":
+            encoder = self._encoder(n_columns, self.n_d, generator)
+            return SparseEncoder(encoder, self.lambda_sparse)
+        return SummedTop(1 if self.design == "local" else n_parties, self.n_d)
+
+    def decoder(self, n_d, generator):
+        """What the decisions of all steps become before columns are rebuilt."""
+        return Decoder(n_d, generator=generator, **self._said())
+
+    def _encoder(self, n_columns, n_d, generator):
+        said = self._said("n_a", "n_independent", "n_shared", "gamma", "mask_type")
+        return Encoder(n_columns, n_d=n_d, generator=generator, **said)
+
+    def _said(self, *names):
+        names = (*names, "n_steps", "virtual_batch_size", "momentum")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestSettings(Networks, Settings, role="tabvfl.guest"):
+    """What a guest is told; the estimator's parameters of these names."""
+
+    pretraining_ratio: float
+    lr: float
+    optimizer: Any = None
+    max_grad_norm: float | None = None
+
+    def make(self, member):
+        """A party with columns."""
+        return GuestParty(**self._parts(member))
+
+    def _parts(self, member):
+        networks = {each.name: getattr(self, each.name) for each in fields(Networks)}
+        return {
+            "name": member.name,
+            "transformer": member.transformer(self.transformer),
+            "networks": Networks(**networks),
+            "optimize": Optimize(self.optimizer, self.lr, self.max_grad_norm),
+            "stream": member.stream("models"),
+            "pretraining_ratio": self.pretraining_ratio,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings(GuestSettings, role="tabvfl.host"):
+    """What the active party is told; besides, whether to keep what was sent last."""
+
+    cache: bool = False
+
+    def make(self, member):
+        """The party that has the labels."""
+        codec = Codec(member.holding.labels)
+        return HostParty(**self._parts(member), codec=codec, cache=self.cache)
 
 
 class MixedColumns(nn.Module):
@@ -44,11 +228,9 @@ class MixedColumns(nn.Module):
     def __init__(self, n_columns, generator, mix=True):
         super().__init__()
         self.norm = nn.BatchNorm1d(n_columns, momentum=INPUT_MOMENTUM)
-        self.mix = (
-            linear(n_columns, n_columns, generator, bias=False)
-            if mix
-            else nn.Identity()
-        )
+        self.mix = nn.Identity()
+        if mix:
+            self.mix = linear(n_columns, n_columns, generator, bias=False)
 
     def forward(self, inputs):
         """What the host is sent."""
@@ -63,94 +245,18 @@ class MixedColumns(nn.Module):
         return self(inputs), None
 
 
-class SparseEncoder(nn.Module):
-    """An encoder, and the entropy of its attention as a term of the loss.
-
-    Parameters
-    ----------
-    n_columns : int
-        Number of columns.
-    generator : torch.Generator
-        The party's private stream.
-    encoder : callable
-        ``encoder(n_columns, generator=generator)`` builds the encoder.
-    lambda_sparse : float
-        Weight of the entropy.
-    """
-
-    def __init__(self, n_columns, generator, encoder, lambda_sparse):
-        super().__init__()
-        self.encoder = encoder(n_columns, generator=generator)
-        self.lambda_sparse = lambda_sparse
-
-    def forward(self, inputs):
-        """Latent vector."""
-        return sum(self.encoder(inputs)[0])
-
-    def decide(self, inputs, hidden):
-        """Decisions of every step for columns some cells of which are hidden."""
-        return self.encoder(inputs, (~hidden).to(inputs.dtype))[0]
-
-    def learn(self, inputs):
-        """Latent vector, and the term of the loss, if any."""
-        decisions, weights = self.encoder(inputs)
-        if not self.lambda_sparse:
-            return sum(decisions), None
-        return sum(decisions), -self.lambda_sparse * negative_entropy(weights)
-
-    def explain(self, inputs):
-        """Weight of each column, summed over steps by how much they decide."""
-        decisions, weights = self.encoder(inputs)
-        return sum(
-            decided.sum(dim=1, keepdim=True) * each
-            for decided, each in zip(decisions, weights, strict=True)
-        )
-
-
-class LocalEncoder(SparseEncoder):
-    """Batch norm and an encoder: what a guest keeps where each has its own.
-
-    Parameters
-    ----------
-    n_columns, generator, encoder, lambda_sparse
-        As for :class:`SparseEncoder`.
-    """
-
-    def __init__(self, n_columns, generator, encoder, lambda_sparse):
-        super().__init__(n_columns, generator, encoder, lambda_sparse)
-        self.norm = nn.BatchNorm1d(n_columns, momentum=INPUT_MOMENTUM)
-
-    def forward(self, inputs):
-        """Latent vector."""
-        return super().forward(self.norm(inputs))
-
-    def hide(self, inputs, hidden):
-        """Decisions of all steps, side by side, for columns with hidden cells."""
-        return torch.cat(self.decide(self.norm(inputs), hidden), dim=1)
-
-    def learn(self, inputs):
-        """Latent vector, and the term of the loss, if any."""
-        return super().learn(self.norm(inputs))
-
-    def explain(self, inputs):
-        """Weight of each column; see :class:`SparseEncoder`."""
-        return super().explain(self.norm(inputs))
-
-
 class SummedTop(nn.Module):
-    """Adds up what the parties' own encoders decide.
+    """Adds up what the parties' own encoders decide; there is nothing to train.
 
     Parameters
     ----------
-    n_columns, generator
-        Not needed: there is nothing to train.
     n_parts : int
         Number of equal parts that are added up; 1 leaves what came as it is.
     n_d : int
         Width of the decisions of one step.
     """
 
-    def __init__(self, n_columns, generator, n_parts, n_d):
+    def __init__(self, n_parts, n_d):
         super().__init__()
         self.n_parts = n_parts
         self.n_d = n_d
@@ -169,74 +275,92 @@ class SummedTop(nn.Module):
 
 
 class GuestParty(BottomParty):
-    """A party with columns.
+    """A party with columns; finetuning is split learning of its bottom model.
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize
+    name, transformer, optimize
         As for :class:`~skvfl.splitnn._parties.BottomParty`.
+    networks : Networks
+        How networks are built.
     stream : SeedSequence
-        The party's private one. Weights and masks have nothing in common: masks are
-        sent, and enough of them give away the generator that draws them.
-    build_decoder : callable
-        ``build_decoder(n_d, generator=generator)`` gives a decoder.
+        The party's private one.
     pretraining_ratio : float
         Fraction of the cells that are hidden while pretraining.
     """
 
+    _mixes = True  # columns that leave their organisation
+
     def __init__(
-        self,
-        name,
-        transformer,
-        build_bottom,
-        optimize,
-        stream,
-        build_decoder,
-        pretraining_ratio,
+        self, name, transformer, networks, optimize, stream, pretraining_ratio
     ):
-        to_weights, to_masks = map(one_way, stream.spawn(2))
-        super().__init__(name, transformer, build_bottom, optimize, to_weights)
-        self._build_decoder = build_decoder
+        # Weights and masks have nothing in common: masks are sent, and enough of them
+        # give away the generator that draws them.
+        to_weights, to_masks = (one_way(branch(stream, i)) for i in range(2))
+        super().__init__(name, transformer, networks.bottom, optimize, to_weights)
+        self._networks = networks
         self._obfuscate = RandomObfuscator(
             pretraining_ratio, private_generator(to_masks)
         )
 
     @operation
+    def prepare(self, seed, share):
+        """Prepare the columns and build the bottom model; its number of outputs.
+
+        Parameters
+        ----------
+        seed : int
+            Of the public order of the rows, the same at every party.
+        share : int
+            Number of decoder outputs that are the party's, and of the decisions of a
+            TabNet of its own.
+
+        Returns
+        -------
+        n_outputs : int
+        """
+        self.hold(Share(share))
+        # Known only now: it depends on how many parties say that they hold columns.
+        self._build_bottom = partial(
+            self._networks.bottom, share=share, mix=self._mixes
+        )
+        return super().prepare(seed)
+
+    @operation
     def begin_epoch(self, seed, n_train):
         """Shuffle the rows, and forget a batch that was left half done."""
         if self._transformer is not None:
-            self._held["optimizer"].zero_grad()
+            self.held(Training).optimizer.zero_grad()
+        for kind in (HiddenBatch, SentHidden, Sent):
+            self.drop(kind)
         super().begin_epoch(seed, n_train)
 
     @operation
-    def begin_pretraining(self, width, n_train, alone):
+    def begin_pretraining(self, n_train):
         """Build the layer that rebuilds the columns, the paper's f_bottom_rec.
 
         Parameters
         ----------
-        width : int
-            Number of decoder outputs that it has.
         n_train : int
             Number of rows that are trained on. Which cells of the others are hidden is
             drawn once.
-        alone : bool
-            Whether the decoder is the party's own.
         """
-        inputs = self._held["inputs"]
+        inputs, width = self.held(Inputs).values, self.held(Share).width
         trained = [self._bottom]
-        if alone:
-            self._held["decoder"] = self._build_decoder(
-                width, generator=self._generator
-            )
-            trained.append(self._held["decoder"])
-        self._held["rebuild"] = normal_linear(width, inputs.shape[1], self._generator)
-        self._held["obscured"] = self._obfuscate(inputs[n_train:])
-        self._held["optimizer"] = self._optimizer([*trained, self._held["rebuild"]])
+        if self._networks.design == "local":
+            decoder = self._networks.decoder(width, self._generator)
+            self.hold(OwnDecoder(decoder))
+            trained.append(decoder)
+        layer = normal_linear(width, inputs.shape[1], self._generator)
+        self.hold(Rebuilding(layer, self._obfuscate(inputs[n_train:])))
+        self.hold(Training(self._optimizer([*trained, layer])))
 
     @operation
     def begin_finetuning(self):
         """Take a fresh optimiser."""
-        self._held["optimizer"] = self._optimizer([self._bottom])
+        self.drop(Rebuilding)
+        self.drop(OwnDecoder)
+        self.hold(Training(self._optimizer([self._bottom])))
 
     @operation
     def hide(self, start, stop):
@@ -249,27 +373,32 @@ class GuestParty(BottomParty):
         """
         inputs = self._batch(start, stop)
         obscured, hidden = self._obfuscate(inputs)
-        self._held["batch"] = inputs, hidden
-        self._held["activations"] = self._bottom.hide(obscured, hidden)
-        return self._reply(self._held["activations"].detach(), hidden)
+        outputs = self._bottom.hide(obscured, hidden)
+        self.hold(HiddenBatch(inputs, hidden))
+        self.hold(SentHidden(outputs))
+        return self._reply(outputs.detach(), hidden)
 
     @operation
     def rebuild(self, partition):
         """Loss of rebuilding the batch, and the gradient of what was received."""
         partition = tensor(partition).requires_grad_()
-        loss = self._reconstruction(partition, *self._held.pop("batch"))
+        batch = self.held(HiddenBatch)
+        loss = self._reconstruction(partition, batch.inputs, batch.hidden)
         loss.backward()
+        self.drop(HiddenBatch)
         return {"loss": loss.item(), "gradient": partition.grad.numpy()}
 
     @operation
     def adapt(self, gradient):
         """Update the models from the gradient of the hidden batch's outputs."""
-        super().backward(gradient)
+        self.held(SentHidden).outputs.backward(tensor(gradient))
+        self.drop(SentHidden)
+        self._update()
 
     @operation
     def hide_held_out(self):
         """Outputs for the held-out rows, in evaluation mode; see :meth:`hide`."""
-        obscured, hidden = self._held["obscured"]
+        obscured, hidden = self.held(Rebuilding).held_out
         self._bottom.eval()
         with torch.inference_mode():
             return self._reply(self._bottom.hide(obscured, hidden), hidden)
@@ -277,14 +406,14 @@ class GuestParty(BottomParty):
     @operation
     def rebuild_held_out(self, start, stop, partition):
         """Loss of rebuilding rows in their first order."""
-        inputs, (_, hidden) = self._rows(start, stop), self._held["obscured"]
+        inputs, (_, hidden) = self._rows(start, stop), self.held(Rebuilding).held_out
         with torch.inference_mode():
             return self._reconstruction(tensor(partition), inputs, hidden).item()
 
     @operation
     def pretrain_alone(self, batch_size, n_train):
         """An epoch of an autoencoder of the party's own; its mean loss."""
-        self._held["decoder"].train()
+        self.held(OwnDecoder).decoder.train()
         total = 0.0
         for start, stop in batch_bounds(n_train, batch_size):
             inputs = self._batch(start, stop)
@@ -298,26 +427,28 @@ class GuestParty(BottomParty):
     def evaluate_alone(self, start, stop):
         """Loss of rows in their first order, in evaluation mode."""
         self._bottom.eval()
-        self._held["decoder"].eval()
+        self.held(OwnDecoder).decoder.eval()
         with torch.inference_mode():
             inputs = self._rows(start, stop)
-            return self._alone(inputs, *self._held["obscured"]).item()
+            return self._alone(inputs, *self.held(Rebuilding).held_out).item()
 
     @operation
     def forward(self, start, stop):
         """Outputs for one batch."""
-        inputs = self._batch(start, stop)
-        self._held["activations"], self._held["penalty"] = self._bottom.learn(inputs)
-        return self._held["activations"].detach().numpy()
+        outputs, penalty = self._bottom.learn(self._batch(start, stop))
+        self.hold(Sent(outputs, penalty))
+        return outputs.detach().numpy()
 
     @operation
     def backward(self, gradient):
         """Update the models from the gradient of the batch's outputs."""
-        roots, gradients = [self._held.pop("activations")], [tensor(gradient)]
-        if self._held.get("penalty") is not None:
-            roots.append(self._held.pop("penalty"))
+        sent = self.held(Sent)
+        roots, gradients = [sent.outputs], [tensor(gradient)]
+        if sent.penalty is not None:
+            roots.append(sent.penalty)
             gradients.append(None)
         torch.autograd.backward(roots, gradients)
+        self.drop(Sent)
         self._update()
 
     @operation
@@ -326,23 +457,23 @@ class GuestParty(BottomParty):
         return explain(self._bottom, self._rows(start, stop))
 
     def _batch(self, start, stop):
-        rows = self._held["order"][start:stop]
-        return self._held["inputs"].index_select(0, rows)
+        rows = self.held(Epoch).order[start:stop]
+        return self.held(Inputs).values.index_select(0, rows)
 
     def _reply(self, outputs, hidden):
         reply = {"outputs": outputs.numpy()}
-        if isinstance(self._bottom, MixedColumns):
+        if self._networks.design == "joint":
             reply["hidden"] = hidden.numpy()
         return reply
 
     def _reconstruction(self, partition, inputs, hidden):
-        rebuilt = self._held["rebuild"](partition)
+        rebuilt = self.held(Rebuilding).layer(partition)
         return reconstruction_loss(rebuilt, inputs, hidden.to(inputs.dtype))
 
     def _alone(self, inputs, obscured, hidden):
         decisions = self._bottom.hide(obscured, hidden)
-        width = self._held["rebuild"].in_features
-        decoded = self._held["decoder"](decisions.split(width, dim=1))
+        width = self.held(Share).width
+        decoded = self.held(OwnDecoder).decoder(decisions.split(width, dim=1))
         return self._reconstruction(decoded, inputs, hidden)
 
     def _optimizer(self, modules):
@@ -356,52 +487,27 @@ class HostParty(GuestParty):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, stream, build_decoder, pretraining_ratio
-        As for :class:`GuestParty`.
-    build_top : callable
-        ``build_top(n_columns, generator)`` makes latent vectors of what guests send.
-    build_mapping : callable
-        ``build_mapping(generator=generator)`` makes outputs of latent vectors.
-    shares : dict of str to int
-        Number of decoder outputs of every party with columns.
-    loss : callable
-        ``loss(outputs, labels)`` gives the loss of each row.
+    codec : Codec
+        How labels are written, and outputs read.
     cache : bool
         Whether to keep what parties sent for every row, for when one is offline.
+    **guest
+        As for :class:`GuestParty`.
     """
 
-    def __init__(
-        self,
-        name,
-        transformer,
-        build_bottom,
-        optimize,
-        stream,
-        build_decoder,
-        pretraining_ratio,
-        build_top,
-        build_mapping,
-        shares,
-        loss,
-        cache,
-    ):
-        super().__init__(
-            name,
-            transformer,
-            build_bottom,
-            optimize,
-            stream,
-            build_decoder,
-            pretraining_ratio,
-        )
-        self._build_top = build_top
-        self._build_mapping = build_mapping
-        self._shares = shares
-        self._loss = loss
+    made_by: ClassVar = {
+        **GuestParty.made_by,
+        **dict.fromkeys(["_top", "_mapping"], "prepare_top"),
+    }
+    _mixes = False
+
+    def __init__(self, codec, cache, **guest):
+        super().__init__(**guest)
+        self._codec = codec
         self._cache = cache
 
     @operation
-    def prepare_top(self, seed, n_columns, n_train):
+    def prepare_top(self, seed, n_columns, n_train, shares):
         """Build the host's models, the paper's PartialEnc and final_mapping.
 
         Parameters
@@ -412,41 +518,39 @@ class HostParty(GuestParty):
             Number of columns that all parties send.
         n_train : int
             Number of rows that are trained on; the others are held out.
+        shares : dict of str to int
+            Number of decoder outputs of every party with columns.
         """
-        self._top = self._build_top(n_columns, self._generator)
-        self._mapping = self._build_mapping(generator=self._generator)
-        self._sort_labels(seed, n_train)
+        networks, generator = self._networks, self._generator
+        self.hold(Shares(_slices(shares), sum(shares.values())))
+        self._top = networks.top(n_columns, generator, len(shares))
+        self._mapping = normal_linear(networks.n_d, self._codec.n_outputs, generator)
+        labels = self.held(Holding).labels
+        order = public_order(seed, len(labels.values))
+        lessons = Lessons.of(self._codec, labels, order)
+        lessons.check_held_out(n_train)
+        self.hold(lessons)
 
     @operation
-    def begin_decoding(self, widths, masked):
-        """Build the decoder, the paper's PartialDec.
-
-        Parameters
-        ----------
-        widths : dict of str to int
-            Number of columns that every party sends.
-        masked : bool
-            Whether it is sent which of them are hidden.
-        """
-        self._held["masked"] = masked
-        width = sum(self._shares.values())
-        decoder = self._build_decoder(width, generator=self._generator)
-        self._held["decoder"] = decoder
+    def begin_decoding(self, widths):
+        """Build the decoder, the paper's PartialDec, for columns of these widths."""
+        decoder = self._networks.decoder(self.held(Shares).width, self._generator)
+        self.hold(Decoding(decoder))
         self._begin_phase(widths, [self._top, decoder])
 
     @operation
     def begin_learning(self, widths):
-        """Take a fresh optimiser; see :meth:`begin_decoding`."""
-        self._held.pop("decoder", None)
+        """Take a fresh optimiser, for columns of these widths."""
+        self.drop(Decoding)
         self._begin_phase(widths, [self._top, self._mapping])
 
     @operation
     def begin_epoch(self, seed, n_train):
         """Take the public order of an epoch's rows."""
         super().begin_epoch(seed, n_train)
-        for module in (self._top, self._mapping, self._held.get("decoder")):
-            if module is not None:
-                module.train()
+        self.drop(Decoded)
+        if self.holds(Decoding):
+            self.held(Decoding).decoder.train()
 
     @operation
     def decode(self, start, stop, outputs, hidden):
@@ -464,12 +568,11 @@ class HostParty(GuestParty):
         partitions : dict of str to ndarray
             Each party's share of the decoder's outputs.
         """
-        rows = self._held["order"][start:stop]
+        rows = self.held(Epoch).order[start:stop]
         received = self._join("outputs", rows, outputs).requires_grad_()
-        hidden = self._join("hidden", rows, hidden) if self._held["masked"] else None
-        decoded = self._held["decoder"](self._top.decide(received, hidden))
-        self._held["step"] = received, decoded
-        return self._partitions(decoded.detach(), outputs)
+        decoded = self._decode(received, self._join_hidden(rows, hidden))
+        self.hold(Decoded(received, decoded))
+        return _of_each(decoded.detach(), self.held(Shares).columns, outputs)
 
     @operation
     def correct(self, gradients):
@@ -480,45 +583,46 @@ class HostParty(GuestParty):
         gradients : dict of str to ndarray
             Those of the partitions that were sent.
         """
-        received, decoded = self._held.pop("step")
-        gradient = torch.zeros_like(decoded)
-        columns = _slices(self._shares)
+        batch, columns = self.held(Decoded), self.held(Shares).columns
+        gradient = torch.zeros_like(batch.outputs)
         for name, each in gradients.items():
             gradient[:, columns[name]] = tensor(each)
-        decoded.backward(gradient)
+        batch.outputs.backward(gradient)
+        self.drop(Decoded)
         self._update_top()
-        return self._split(received.grad, gradients)
+        return _of_each(batch.received.grad, self.held(HostPhase).columns, gradients)
 
     @operation
     def decode_held_out(self, start, stop, outputs, hidden):
         """Encode and decode rows in their first order; see :meth:`decode`."""
         rows = torch.arange(start, stop)
         received = self._join("outputs", rows, outputs)
-        hidden = self._join("hidden", rows, hidden) if self._held["masked"] else None
+        hidden = self._join_hidden(rows, hidden)
         self._top.eval()
-        self._held["decoder"].eval()
+        self.held(Decoding).decoder.eval()
         with torch.inference_mode():
-            decoded = self._held["decoder"](self._top.decide(received, hidden))
-            return self._partitions(decoded, outputs)
+            decoded = self._decode(received, hidden)
+            return _of_each(decoded, self.held(Shares).columns, outputs)
 
     @operation
     def learn(self, start, stop, received):
         """One step on a batch: its loss and weight, and gradients of what was sent."""
-        rows = self._held["order"][start:stop]
+        rows, lessons = self.held(Epoch).order[start:stop], self.held(Lessons)
         joined = self._join("outputs", rows, received).requires_grad_()
         latent, penalty = self._top.learn(joined)
-        loss = self._mean_loss(self._mapping(latent), rows)
+        loss = lessons.mean_loss(self._mapping(latent), rows)
         (loss if penalty is None else loss + penalty).backward()
         self._update_top()
-        gradients = self._split(joined.grad, received)
-        return {**self._report(loss, rows), "gradients": gradients}
+        gradients = _of_each(joined.grad, self.held(HostPhase).columns, received)
+        return {**lessons.report(loss, rows), "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
         rows = torch.arange(start, stop)
         latent = infer(self._top, self._join("outputs", rows, received))
-        return self._mean_loss(infer(self._mapping, latent).float(), rows).item()
+        outputs = infer(self._mapping, latent).float()
+        return self.held(Lessons).mean_loss(outputs, rows).item()
 
     @operation
     def embed(self, received):
@@ -527,68 +631,60 @@ class HostParty(GuestParty):
 
     @operation
     def predict(self, received):
-        """Outputs for rows."""
+        """Probabilities of classes, or targets in their own units."""
         latent = infer(self._top, _side_by_side(received))
-        return infer(self._mapping, latent).numpy()
+        return self._codec.decode(infer(self._mapping, latent).numpy())
 
     @operation
     def explain_received(self, received):
         """Weight of each column that was sent, of every party."""
         weights = explain(self._top, _side_by_side(received))
-        ends = np.cumsum([sent.shape[1] for sent in received.values()])
-        parts = np.split(weights, ends[:-1], axis=1)
-        return dict(zip(received, parts, strict=True))
-
-    _mean_loss = TopParty._mean_loss
-    _report = TopParty._report
-    _sort_labels = TopParty._sort_labels
+        columns = _slices({name: sent.shape[1] for name, sent in received.items()})
+        return {name: weights[:, own] for name, own in columns.items()}
 
     def _models(self):
         return {**super()._models(), "_top": self._top, "_mapping": self._mapping}
 
     def _begin_phase(self, widths, modules):
-        self._held["columns"] = _slices(widths)
-        self._held["cache"] = {}
-        self._held["top_optimizer"] = self._optimizer(modules)
+        self.hold(HostPhase(_slices(widths), {}, self._optimizer(modules)))
 
     def _update_top(self):
-        self._held["top_optimizer"].step()
-        self._held["top_optimizer"].zero_grad()
+        optimizer = self.held(HostPhase).optimizer
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def _decode(self, received, hidden):
+        return self.held(Decoding).decoder(self._top.decide(received, hidden))
+
+    def _join_hidden(self, rows, hidden):
+        # Only an encoder of the host's must be told; the parties' own ones know.
+        joint = self._networks.design == "joint"
+        return self._join("hidden", rows, hidden) if joint else None
 
     def _join(self, what, rows, received):
         """Everybody's columns of some rows; those of who is offline as they last were.
 
         Without a cache they are zero.
         """
-        columns, cache = self._held["columns"], self._held["cache"]
+        phase = self.held(HostPhase)
         kind = torch.bool if what == "hidden" else torch.float32
-        width = list(columns.values())[-1].stop
+        width = list(phase.columns.values())[-1].stop
         if self._cache:
-            if what not in cache:
-                n_rows = len(self._held["labels"])
-                cache[what] = torch.zeros(n_rows, width, dtype=kind)
-            joined = cache[what].index_select(0, rows)
+            if what not in phase.last:
+                n_rows = len(self.held(Lessons).labels)
+                phase.last[what] = torch.zeros(n_rows, width, dtype=kind)
+            joined = phase.last[what].index_select(0, rows)
         else:
             joined = torch.zeros(len(rows), width, dtype=kind)
         for name, sent in received.items():
-            joined[:, columns[name]] = torch.from_numpy(sent)
+            joined[:, phase.columns[name]] = torch.from_numpy(sent)
         if self._cache:
-            cache[what][rows] = joined
+            phase.last[what][rows] = joined
         return joined
 
-    def _split(self, gradient, names):
-        columns = self._held["columns"]
-        return {name: gradient[:, columns[name]].numpy() for name in names}
 
-    def _partitions(self, decoded, names):
-        columns = _slices(self._shares)
-        return {name: decoded[:, columns[name]].numpy() for name in names}
-
-
-def explain(encoder, inputs):
-    """Weights that an encoder gives to the columns of rows, in evaluation mode."""
-    with torch.inference_mode():
-        return copy.deepcopy(encoder).double().eval().explain(inputs.double()).numpy()
+def _of_each(matrix, columns, names):
+    return {name: matrix[:, columns[name]].numpy() for name in names}
 
 
 def _side_by_side(received):

@@ -1,0 +1,420 @@
+"""Algorithms 1 and 2 of the TabVFL paper: what is asked of whom, in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from skvfl._random import int_seed
+from skvfl.exceptions import PartyError
+from skvfl.federation._replies import NOTHING, NUMBER, Fields, learnt, rows_of
+from skvfl.federation._transport import check_rows
+from skvfl.nn._steps import batch_bounds, epoch_loss
+from skvfl.nn._training import check_finite
+
+PRETRAINING, FINETUNING = "pretraining", "finetuning"
+
+
+@dataclass(frozen=True)
+class ClientFailures:
+    """Simulated failures: which parties are offline in which epoch.
+
+    Every passive party is offline for a whole epoch with the same probability, all
+    independently, and never in the first epoch of pretraining or of finetuning.
+
+    Parameters
+    ----------
+    probability : float
+        From 0 to 1.
+    seed : int or None, default=None
+        Root of the draws; the estimator's ``random_state`` by default.
+
+    See Also
+    --------
+    TabVFLClassifier : Trains in spite of failures.
+
+    Examples
+    --------
+    >>> from skvfl import ClientFailures
+    >>> ClientFailures(0.3, seed=0)
+    ClientFailures(probability=0.3, seed=0)
+    """
+
+    probability: float
+    seed: int | None = None
+
+    def __post_init__(self):
+        is_number = isinstance(self.probability, Real)
+        if not (is_number and 0 <= self.probability <= 1):
+            raise ValueError(
+                f"probability must be from 0 to 1, got {self.probability!r}"
+            )
+        is_count = isinstance(self.seed, Integral) and self.seed >= 0
+        if not (self.seed is None or is_count):
+            raise ValueError(
+                f"seed must be an int of at least 0 or None, got {self.seed!r}"
+            )
+
+    def _draw(self, sequence, n_epochs, names):
+        """Names of the parties that are offline, for every epoch."""
+        if self.seed is not None:
+            sequence = np.random.SeedSequence(
+                int(self.seed), spawn_key=sequence.spawn_key
+            )
+        rng = np.random.default_rng(sequence)
+        failed = rng.random((n_epochs, len(names))) < self.probability
+        failed[0] = False
+        return [[n for n, f in zip(names, row, strict=True) if f] for row in failed]
+
+
+@dataclass
+class Phase:
+    """Pretraining or finetuning, and how far it has come."""
+
+    name: str
+    n_epochs: int
+    # Of the orders of rows and of failures.
+    sequence: np.random.SeedSequence
+    # Losses of the epochs, on the rows that are trained on and on those held out.
+    curve: list[float]
+    held_out: list[float]
+    epoch: int = 0
+    # Of the epoch, for callbacks.
+    task: Any = None
+    # Parties that were offline when the models were best. What they come back with is
+    # what they had then, but for the step that they were late with.
+    unmoved: set[str] = field(default_factory=set)
+
+
+class Training:
+    """Both phases of a fit.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its settings, and where curves and failures are written down.
+    session : Session
+        Of the parties, which have said how many columns they hold.
+    n_rows : int
+        Number of rows, held-out ones included.
+    sequence : SeedSequence
+        Of the order of rows and of failures.
+    context : CallbackContext
+        Of the fit.
+
+    Attributes
+    ----------
+    widths : dict of str to int
+        Number of columns that each party sends, once training has begun.
+    """
+
+    def __init__(self, estimator, session, n_rows, sequence, context):
+        self.estimator = estimator
+        self.session = session
+        self.active = estimator._active
+        self.holders = estimator._holders
+        self.everybody = {*self.holders, self.active}
+        # Number of decoder outputs of every party with columns, as even as can be.
+        sizes = map(len, np.array_split(np.arange(estimator.n_d), len(self.holders)))
+        self.shares = dict(zip(self.holders, sizes, strict=True))
+        self.n_train = n_rows - estimator._n_held_out(n_rows)
+        self.held_out = {"start": self.n_train, "stop": n_rows}
+        self.batches = batch_bounds(self.n_train, estimator.batch_size)
+        self.sequences = sequence.spawn(3)
+        self.context = context
+        self.losses = {"train": {}, "held out": {}}
+
+    def run(self):
+        """Preparation, pretraining, finetuning."""
+        self.prepare()
+        if self.estimator.pretrain:
+            phase = self._pretraining()
+            if self.estimator.design == "local":
+                self.pretrain_apart(phase)
+            else:
+                self.pretrain(phase)
+        self.finetune(self._finetuning())
+        self.session.tell("finish", to=self.everybody)
+
+    def prepare(self):
+        """The parties prepare their columns, and build what works on them."""
+        session, seed = self.session, int_seed(self.sequences[0])
+        session.begin_round()
+        self.widths = session.call(
+            "prepare",
+            to=self.holders,
+            each=_each("share", self.shares),
+            reply=self.estimator._any_widths,
+            seed=seed,
+        )
+        session.tell(
+            "prepare_top",
+            to=[self.active],
+            seed=seed,
+            n_columns=sum(self.widths.values()),
+            n_train=self.n_train,
+            shares=self.shares,
+        )
+
+    def pretrain(self, phase):
+        """Algorithm 1: guests hide cells, host encodes and decodes, guests rebuild."""
+        self.session.tell(
+            "begin_decoding", to=[self.active], widths=self.pretraining_widths
+        )
+        for _ in self._epochs(phase):
+            steps = [self.rebuild(start, stop) for start, stop in self.batches]
+            if self._ends(phase, epoch_loss(steps), self.evaluate_rebuilt):
+                break
+        self._go_back(phase)
+
+    def pretrain_apart(self, phase):
+        """Instead of algorithm 1, every party pretrains an autoencoder of its own."""
+        for _ in self._epochs(phase):
+            if self._ends(phase, self.rebuild_alone(), self.evaluate_alone):
+                break
+        self._go_back(phase)
+
+    def finetune(self, phase):
+        """Algorithm 2: split learning of a linear map of the latent vector."""
+        self.session.tell("begin_learning", to=[self.active], widths=self.widths)
+        for _ in self._epochs(phase):
+            steps = [self.learn(start, stop) for start, stop in self.batches]
+            if self._ends(phase, epoch_loss(steps), self.evaluate_learnt):
+                break
+        self._go_back(phase)
+
+    def rebuild(self, start, stop):
+        """One batch of algorithm 1: three rounds; the sum of the guests' losses."""
+        session, rows = self.session, {"start": start, "stop": stop}
+        session.begin_round()
+        hidden = self._hide("hide", rows, **rows)
+        replies = {}
+        if self.online:
+            partitions = self._decode("decode", rows, hidden)
+            session.begin_round()
+            replies = self._ask_guests(
+                "rebuild",
+                each=_each("partition", partitions),
+                reply={
+                    name: Fields({"loss": NUMBER, "gradient": share})
+                    for name, share in rows_of(self.shares, stop - start).items()
+                },
+            )
+        if replies:
+            gradients = {name: reply["gradient"] for name, reply in replies.items()}
+            check_rows(gradients, stop - start, self.shares)
+            sent = {name: self.pretraining_widths[name] for name in gradients}
+            gradients = session.ask(
+                self.active,
+                "correct",
+                reply=Fields(rows_of(sent, stop - start)),
+                gradients=gradients,
+            )
+            session.begin_round()
+            self._ask_guests("adapt", each=_each("gradient", gradients))
+        losses = {name: reply["loss"] for name, reply in replies.items()}
+        return {"loss": self._total("train", losses), "weight": stop - start}
+
+    def rebuild_alone(self):
+        """An epoch of every party's own autoencoder; nothing crosses but the losses."""
+        self.session.begin_round()
+        losses = self._ask_guests(
+            "pretrain_alone",
+            reply=NUMBER,
+            batch_size=self.estimator.batch_size,
+            n_train=self.n_train,
+        )
+        return self._total("train", losses)
+
+    def learn(self, start, stop):
+        """One batch of algorithm 2: two rounds; the loss and what the rows weigh."""
+        session, rows = self.session, {"start": start, "stop": stop}
+        session.begin_round()
+        expected = rows_of(self.widths, stop - start)
+        received = self._ask_guests("forward", reply=expected, **rows)
+        check_rows(received, stop - start, self.widths)
+        step = session.ask(
+            self.active,
+            "learn",
+            reply=learnt({name: expected[name] for name in received}),
+            **rows,
+            received=received,
+        )
+        session.begin_round()
+        self._ask_guests("backward", each=_each("gradient", step["gradients"]))
+        return step
+
+    def evaluate_rebuilt(self):
+        """Sum of the guests' losses of the held-out rows."""
+        session, rows = self.session, self.held_out
+        session.begin_round()
+        hidden = self._hide("hide_held_out", rows)
+        partitions = self._decode("decode_held_out", rows, hidden)
+        session.begin_round()
+        each = _each("partition", partitions)
+        losses = self._ask_guests("rebuild_held_out", each=each, reply=NUMBER, **rows)
+        return self._total("held out", losses)
+
+    def evaluate_alone(self):
+        """Sum of the parties' losses of the held-out rows."""
+        self.session.begin_round()
+        losses = self._ask_guests("evaluate_alone", reply=NUMBER, **self.held_out)
+        return self._total("held out", losses)
+
+    def evaluate_learnt(self):
+        """Loss of the held-out rows."""
+        session, rows = self.session, self.held_out
+        session.begin_round()
+        n_rows = rows["stop"] - rows["start"]
+        expected = rows_of(self.widths, n_rows)
+        received = self._ask_guests("represent", reply=expected, **rows)
+        check_rows(received, n_rows, self.widths)
+        return session.ask(
+            self.active, "evaluate", reply=NUMBER, **rows, received=received
+        )
+
+    def _pretraining(self):
+        """Let the parties build what pretraining needs."""
+        estimator = self.estimator
+        self.pretraining_widths = self.widths
+        if estimator.design == "local_encoder":
+            width = estimator.n_steps * estimator.n_d
+            self.pretraining_widths = dict.fromkeys(self.holders, width)
+        self.session.begin_round()
+        self.session.tell("begin_pretraining", to=self.holders, n_train=self.n_train)
+        return Phase(
+            PRETRAINING,
+            estimator._pretraining_epochs,
+            self.sequences[1],
+            estimator.pretraining_loss_curve_,
+            estimator.pretraining_validation_loss_curve_,
+        )
+
+    def _finetuning(self):
+        """Let the parties go over to labels."""
+        estimator = self.estimator
+        self.session.begin_round()
+        self.session.tell("begin_finetuning", to=self.holders)
+        return Phase(
+            FINETUNING,
+            estimator.max_epochs,
+            self.sequences[2],
+            estimator.loss_curve_,
+            estimator.validation_loss_curve_,
+        )
+
+    def _epochs(self, phase):
+        """Begin one epoch after the other, with the parties that are online."""
+        to_epochs, to_failures = phase.sequence.spawn(2)
+        guests = [name for name in self.holders if name != self.active]
+        simulated = [[]] * phase.n_epochs
+        if self.estimator.failure is not None:
+            failure = self.estimator.failure
+            simulated = failure._draw(to_failures, phase.n_epochs, guests)
+        children = to_epochs.spawn(phase.n_epochs)
+        for offline, to_epoch in zip(simulated, children, strict=True):
+            phase.epoch += 1
+            phase.task = self.context.subcontext(task_name="epoch")
+            phase.task.call_on_fit_task_begin(estimator=self.estimator)
+            self._find_out_who_is_online(phase, offline)
+            back = phase.unmoved.intersection(self.online)
+            self._tell("remember", to=back)
+            phase.unmoved -= back
+            shuffle = {"seed": int_seed(to_epoch), "n_train": self.n_train}
+            self._tell("begin_epoch", to={*self.online, self.active}, **shuffle)
+            yield phase.epoch
+
+    def _ends(self, phase, loss, evaluate):
+        """Write down the losses of an epoch; whether the phase ends with it."""
+        estimator = self.estimator
+        phase.curve.append(loss)
+        check_finite([loss], phase.epoch, estimator.lr)
+        stop = phase.task.call_on_fit_task_end(estimator=estimator)
+        if not estimator.early_stopping:
+            return stop
+        loss = evaluate()
+        check_finite([loss], phase.epoch, estimator.lr)
+        if not phase.held_out or loss < min(phase.held_out):
+            self._tell("remember", to={*self.online, self.active})
+            phase.unmoved = set(self.holders).difference(self.online)
+        phase.held_out.append(loss)
+        since_best = len(phase.held_out) - 1 - int(np.argmin(phase.held_out))
+        return stop or since_best >= estimator.n_iter_no_change
+
+    def _go_back(self, phase):
+        """With early stopping, the parties go back to their best models."""
+        if self.estimator.early_stopping:
+            self.session.tell("remember", to=phase.unmoved)
+            self.session.tell("recall", to=self.everybody)
+
+    def _find_out_who_is_online(self, phase, simulated):
+        self.moment = phase.name, phase.epoch
+        # Nothing stands for a guest in the first epoch.
+        self.forgiving = phase.epoch > 1 and self.estimator.on_failure != "raise"
+        self.online = self.holders
+        late = self.session.late()
+        offline = [n for n in self.holders if n in simulated or n in late]
+        self._go_on_without(offline)
+        if offline and not self.forgiving:
+            raise PartyError(
+                offline[0],
+                f"it is offline in epoch {phase.epoch} of {phase.name}; "
+                "on_failure='cache' goes on with what it sent last, and 'zeros' "
+                "without it",
+            )
+
+    def _go_on_without(self, offline):
+        if self.active in offline:
+            raise PartyError(
+                self.active, "it did not answer in time, and the others need it"
+            )
+        self.online = [name for name in self.online if name not in offline]
+        self.estimator.failures_ += [(*self.moment, name) for name in offline]
+
+    def _ask_guests(self, operation, **arguments):
+        """Replies of the parties that are online; who is late is offline from here."""
+        replies = self._tell(operation, to=self.online, **arguments)
+        self._go_on_without([name for name in self.online if name not in replies])
+        return replies
+
+    def _tell(self, operation, to, reply=NOTHING, **arguments):
+        return self.session.call(
+            operation, to=to, skip_late=self.forgiving, reply=reply, **arguments
+        )
+
+    def _hide(self, operation, rows, **arguments):
+        """What the guests send of rows some of whose cells are hidden, by kind."""
+        n_rows = rows["stop"] - rows["start"]
+        kinds = ["outputs"]
+        if self.estimator.design == "joint":
+            kinds.append("hidden")
+        expected = {
+            name: Fields(dict.fromkeys(kinds, each))
+            for name, each in rows_of(self.pretraining_widths, n_rows).items()
+        }
+        replies = self._ask_guests(operation, reply=expected, **arguments)
+        sent = {"outputs": {}, "hidden": {}}
+        for kind in kinds:
+            sent[kind] = {name: reply[kind] for name, reply in replies.items()}
+            check_rows(sent[kind], n_rows, self.pretraining_widths)
+        return sent
+
+    def _decode(self, operation, rows, hidden):
+        """The active party's answer to what was hidden: each party's share of it."""
+        shares = rows_of(self.shares, rows["stop"] - rows["start"])
+        expected = Fields({name: shares[name] for name in hidden["outputs"]})
+        return self.session.ask(
+            self.active, operation, reply=expected, **rows, **hidden
+        )
+
+    def _total(self, kind, losses):
+        """Sum of the guests' losses; who is offline counts with its last one."""
+        self.losses[kind].update(losses)
+        return sum(self.losses[kind].values())
+
+
+def _each(argument, values):
+    return {name: {argument: value} for name, value in values.items()}
