@@ -3,26 +3,119 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeCV
 from sklearn.pipeline import Pipeline
 
+from skvfl._random import seed_missing
 from skvfl._rows import explained, rows_without_values
-from skvfl.exceptions import ShareableError
-from skvfl.federation import Party, operation
-from skvfl.federation._party import run
+from skvfl._sklearn import _safe_indexing
+from skvfl.exceptions import InvalidOutputError, ShareableError
+from skvfl.federation import Holding, Party, Settings, operation
+from skvfl.federation._party import bare, run
 from skvfl.partition._preprocessing import PartyPreprocessor
 
 _PENALTIES = np.logspace(0, 3, 7)
 
 
+# What parties hold
+
+
+@dataclass
+class Present:
+    """Which of the run's rows the party holds."""
+
+    after: ClassVar = "say_rows"
+    rows: np.ndarray
+
+
+@dataclass
+class OwnTable:
+    """The party's columns of the rows that it holds, and which of these all hold."""
+
+    after: ClassVar = "agree_on_rows"
+    block: Any
+    aligned: np.ndarray
+
+
+@dataclass
+class Lessons:
+    """Labels of the rows that the active party holds, where they are known."""
+
+    after: ClassVar = "agree_on_rows"
+    labels: np.ndarray
+    labelled: np.ndarray
+    weights: np.ndarray | None
+
+
+@dataclass
+class Inputs:
+    """Prepared columns of the rows that the party holds."""
+
+    after: ClassVar = "encode"
+    values: np.ndarray
+
+
+# What parties are told
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassiveSettings(Settings, role="apc.passive"):
+    """What a passive party is told: its encoder."""
+
+    local_encoder: Any = field(metadata={"stream": "local"})
+
+    def make(self, member):
+        """A party with an encoder of its own."""
+        return EncoderParty(
+            member.name, member.transformer(self.transformer), self.local_encoder
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveSettings(PassiveSettings, role="apc.active"):
+    """What the active party is told; the estimator's parameters of these names.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        The estimator's ``classifier`` or ``regressor``, or what stands for it.
+    """
+
+    joint_encoder: Any = field(metadata={"stream": "joint"})
+    active_encoder: Any = field(metadata={"stream": "active"})
+    model: Any
+    teacher: Any
+    distillation: str | None
+    inference: str
+
+    def make(self, member):
+        """The party that has the labels."""
+        # A seed that the user gave the model is kept as it is, unlike an encoder's:
+        # there is one model only, and it never leaves the organisation that gave it.
+        model, teacher = (
+            each and seed_missing(clone(each), member.stream(purpose))
+            for purpose, each in {"model": self.model, "teacher": self.teacher}.items()
+        )
+        return ActiveParty(
+            member.name,
+            member.transformer(self.transformer),
+            self.local_encoder,
+            self.joint_encoder,
+            self.active_encoder,
+            model,
+            teacher,
+            self.distillation,
+            self.inference,
+        )
+
+
 class EncoderParty(Party):
     """A party of APC-VFL: an encoder of its own columns.
-
-    It holds ``block``, its columns of the rows it has, and ``aligned``, which of these
-    rows every party has.
 
     Parameters
     ----------
@@ -40,17 +133,52 @@ class EncoderParty(Party):
         self._encoder = encoder
 
     @operation
+    def say_rows(self, told=None):
+        """Which of the run's rows this party holds, as 1 and 0.
+
+        Parameters
+        ----------
+        told : ndarray of bool or None, default=None
+            Where the tables were aligned, what came of it; by default the rows of
+            which the party has a cell.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_rows,), dtype uint8
+        """
+        rows = told
+        if rows is None:
+            rows = ~rows_without_values(self.held(Holding).block)
+        self.hold(Present(self._with_own_rows(rows)))
+        return self.held(Present).rows.astype(np.uint8)
+
+    @operation
+    def agree_on_rows(self, aligned):
+        """Take the rows that are held, of which all parties hold the aligned ones.
+
+        Parameters
+        ----------
+        aligned : ndarray of bool
+            Of the run's rows.
+        """
+        rows = self.held(Present).rows
+        block = _safe_indexing(self.held(Holding).block, np.flatnonzero(rows))
+        self.hold(OwnTable(bare(block), aligned[rows]))
+
+    @operation
     def encode(self):
         """Train the encoder on all rows held; representation of the aligned ones."""
-        self._held["inputs"] = run(self._transformer.fit_transform, self._held["block"])
-        with explained(self._encoder, self._held["inputs"]):
-            self._encoder.fit(self._held["inputs"])
-        return self._send(self._held["inputs"][self._held["aligned"]])
+        table = self.held(OwnTable)
+        inputs = run(self._transformer.fit_transform, table.block)
+        with explained(self._encoder, inputs):
+            self._encoder.fit(inputs)
+        self.hold(Inputs(inputs))
+        return self._send(inputs[table.aligned])
 
     @operation
     def represent(self):
         """Representation of rows to be served, all of which this party must hold."""
-        block = self._held["block"]
+        block = self.held(Holding).block
         n_missing = int(rows_without_values(block).sum())
         if n_missing:
             raise ShareableError(
@@ -59,6 +187,10 @@ class EncoderParty(Party):
             )
         return self._send(run(self._transformer.transform, block))
 
+    def _with_own_rows(self, rows):
+        """Rows that the party holds, whatever its cells say."""
+        return rows
+
     def _send(self, inputs):
         sent = _represent(self._encoder, inputs, "local_encoder")
         return sent.astype(np.float32, copy=False)
@@ -66,9 +198,6 @@ class EncoderParty(Party):
 
 class ActiveParty(EncoderParty):
     """The active party of APC-VFL, which has the labels.
-
-    It also holds ``labels``, one for each row, ``labelled``, which of them are known,
-    and ``weights``.
 
     Parameters
     ----------
@@ -114,37 +243,113 @@ class ActiveParty(EncoderParty):
         self._distillation = distillation
         self._inference = inference
 
+    def _with_own_rows(self, rows):
+        """A row with a label is held, even where no cell of it is known."""
+        return rows | self.held(Holding).labels.known
+
+    @operation
+    def agree_on_rows(self, aligned):
+        """As for :class:`EncoderParty`; takes the labels of these rows, too."""
+        super().agree_on_rows(aligned)
+        rows, labels = self.held(Present).rows, self.held(Holding).labels
+        known = labels.known
+        if self._inference == "joint":
+            known = known & aligned
+        weights = None if labels.weights is None else labels.weights[rows]
+        self.hold(Lessons(labels.values[rows], known[rows], weights))
+
     @operation
     def learn(self, received=None):
-        """Steps 2 to 4 of the method, with what all parties sent of aligned rows."""
+        """Steps 2 to 4 of the method, with what all parties sent of aligned rows.
+
+        Parameters
+        ----------
+        received : dict of str to ndarray or None, default=None
+            Representations; None where nobody was asked.
+
+        Returns
+        -------
+        width : int
+            Number of columns of the representation that the model is given.
+        """
+        lessons = self.held(Lessons)
+        if is_classifier(self._model):
+            self._classes = np.unique(lessons.labels[lessons.labelled])
         joint = None
         if received is not None:
             received = np.hstack(list(received.values()))
             self._joint_encoder.fit(received)
             joint = _represent(self._joint_encoder, received, "joint_encoder")
         if self._inference == "joint":
-            self.estimator = self._fit_model(self._model, joint, self._held["aligned"])
+            aligned = self.held(OwnTable).aligned
+            self.estimator = self._fit_model(self._model, joint, aligned)
         else:
             self.estimator = self._fit_alone(joint)
+        return self.estimator["scale"].n_features_in_
 
     @operation
-    def join(self, received):
-        """Joint representation of rows to be served."""
+    def transform(self, received=None):
+        """Representation of rows to be served that the model is given.
+
+        Parameters
+        ----------
+        received : dict of str to ndarray or None, default=None
+            What all parties sent of these rows; None where this one serves alone.
+
+        Returns
+        -------
+        representation : ndarray of shape (n_rows, width)
+        """
+        if received is None:
+            return run(self.estimator[:2].transform, self.held(Holding).block)
         received = np.hstack(list(received.values()))
         return _represent(self._joint_encoder, received, "joint_encoder")
 
+    @operation
+    def predict(self, received=None):
+        """Positions of the classes, or targets as a column; see :meth:`transform`."""
+        answers = self._answer("predict", received)
+        if not is_classifier(self._model):
+            return answers.reshape(len(answers), -1)
+        # Names of classes do not cross as arrays of numbers do.
+        codes = np.searchsorted(self._classes, answers)
+        codes = np.minimum(codes, len(self._classes) - 1)
+        if not np.array_equal(self._classes[codes], answers):
+            raise InvalidOutputError("its model predicted what is none of the classes")
+        return codes
+
+    @operation
+    def predict_proba(self, received=None):
+        """Probability of each class; see :meth:`transform`."""
+        return self._answer("predict_proba", received)
+
+    @operation
+    def decision_function(self, received=None):
+        """Score of each class, or one column of scores; see :meth:`transform`."""
+        answers = self._answer("decision_function", received)
+        return answers.reshape(len(answers), -1)
+
+    def _answer(self, method, received):
+        """What the model says of rows to be served."""
+        if received is None:
+            shown, steps = self.held(Holding).block, self.estimator[:-1]
+        else:
+            shown, steps = self.transform(received), self.estimator[:1]
+        features = run(steps.transform, shown)
+        return np.asarray(getattr(self.estimator[-1], method)(features))
+
     def _fit_alone(self, joint):
         """Pipeline from this party's columns to predictions."""
-        aligned = self._held["aligned"]
+        table = self.held(OwnTable)
         if joint is None:
-            inputs = run(self._transformer.fit_transform, self._held["block"])
+            inputs = run(self._transformer.fit_transform, table.block)
         else:
-            inputs = self._held["inputs"]
+            inputs = self.held(Inputs).values
         target, guessed = {}, None
         if self._distillation == "representation":
-            target = self._target(joint, aligned)
+            target = self._target(joint, table.aligned)
         elif self._distillation == "prediction":
-            guessed = self._guess(joint, aligned)
+            guessed = self._guess(joint, table.aligned)
         with explained(self._active_encoder, inputs):
             self._active_encoder.fit(inputs, **target)
         enriched = _represent(self._active_encoder, inputs, "active_encoder")
@@ -181,12 +386,13 @@ class ActiveParty(EncoderParty):
             Rows, their labels, and the weights of these: one entry for each row, or for
             each row and class. None where every aligned row has a label.
         """
-        labelled = self._held["labelled"]
+        lessons = self.held(Lessons)
+        labelled = lessons.labelled
         rows = np.flatnonzero(aligned & ~labelled)
         if not len(rows):
             return None
         classifies = is_classifier(self._model)
-        known = self._held["labels"][aligned & labelled]
+        known = lessons.labels[aligned & labelled]
         if len(np.unique(known) if classifies else known) < 2:
             raise ShareableError(
                 f"of the rows that every party holds, {len(known)} have a label, which "
@@ -211,10 +417,10 @@ class ActiveParty(EncoderParty):
 
     def _fit_model(self, model, representation, rows, guessed=None):
         """Standardise a representation of some rows; learn from those with a label."""
-        held = self._held
-        labelled = held["labelled"][rows]
-        labels = held["labels"][rows][labelled]
-        weights = None if held["weights"] is None else held["weights"][rows][labelled]
+        lessons = self.held(Lessons)
+        labelled = lessons.labelled[rows]
+        labels = lessons.labels[rows][labelled]
+        weights = None if lessons.weights is None else lessons.weights[rows][labelled]
         if not np.isfinite(representation).all():
             raise ShareableError(
                 "the representation of its rows holds values that are not finite: "
