@@ -173,6 +173,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
     # Where the members' streams for each purpose branch off the root of a simulation.
     _streams: dict[str, tuple[int, ...]] = {}
+    # Who is told how much the members hold; None is whoever runs the protocol.
+    _is_told: str | None = None
 
     _parameter_constraints = {
         "parties": [
@@ -322,16 +324,20 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         names = self._names if names is None else names
         opening = {name: {"role": None} for name in names}
-        blocks = self.partition_.split(X)
+        holdings = self._holdings(X)
         home = []
         for name in names:
             half = self._half(name)
             if isinstance(half, Handle):
                 opening[name]["model"] = half.model
             else:
-                home.append(Member(name, Holding(blocks[name]), fitted=half))
+                home.append(Member(name, holdings[name], fitted=half))
         roster = Roster(home, self._rows_elsewhere(X))
         return self._begin(roster, log, centre, opening, fitting=False)
+
+    def _holdings(self, X):
+        """What each member at home holds of a table to be served."""
+        return {n: Holding(block) for n, block in self.partition_.split(X).items()}
 
     def _half(self, name):
         """The fitted party of an organisation, or what stands for it."""
@@ -442,13 +448,12 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             for name in opening.keys() - home:
                 opening[name]["rows"] = roster.rows
         try:
-            held = session.open(opening, to=opening)
+            held = session.open(opening, to=opening, reply_to=self._is_told)
             if fitting:
                 # Made anew, because threads of a protocol may read the old one.
                 n_columns = {name: each["n_columns"] for name, each in held.items()}
                 self._n_columns = getattr(self, "_n_columns", {}) | n_columns
-            for name, each in held.items():
-                self._check_held(name, each["n_empty"], each["n_rows"], fitting=fitting)
+            self._check_holdings(held, fitting=fitting)
         except BaseException:
             session.end()
             raise
@@ -467,6 +472,11 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             return
         empty = self._unexplained(name, rows_without_values(block), fitting)
         self._refuse_empty(name, int(empty.sum()), len(empty), fitting=fitting)
+
+    def _check_holdings(self, held, *, fitting):
+        """Look at what all members say that they hold."""
+        for name, each in held.items():
+            self._check_held(name, each["n_empty"], each["n_rows"], fitting=fitting)
 
     def _check_held(self, name, n_empty, n_rows, *, fitting):
         """The same, by what a member says that it holds."""

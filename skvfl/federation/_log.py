@@ -120,8 +120,8 @@ class CommunicationLog:
 
     @property
     def n_messages(self) -> int:
-        """Number of data-bearing messages between organisations."""
-        return sum(m.data_bearing for m in self.messages)
+        """Number of data-bearing messages between organisations, after the opening."""
+        return sum(m.data_bearing for m in self.messages if m.round)
 
     @property
     def n_bytes(self) -> int:
@@ -135,7 +135,8 @@ class CommunicationLog:
         -------
         traffic : dict of str to dict
             ``{name: {"messages_sent": …, "bytes_sent": …, "messages_received": …,
-            "bytes_received": …}}``; messages are the data-bearing ones.
+            "bytes_received": …}}``; messages are the data-bearing ones after the
+            opening.
         """
         traffic: dict[str, dict[str, int]] = {}
         for message in self._crossing():
@@ -152,7 +153,7 @@ class CommunicationLog:
                         "bytes_received": 0,
                     },
                 )
-                row[f"messages_{way}"] += message.data_bearing
+                row[f"messages_{way}"] += message.data_bearing and message.round > 0
                 row[f"bytes_{way}"] += message.bytes
         return traffic
 

@@ -72,6 +72,7 @@ class Session(ABC):
         each: Mapping[str, Mapping[str, Any]] | None = None,
         skip_late: bool = False,
         reply: Reply | Mapping[str, Reply] = ANYTHING,
+        opening: bool = False,
         **arguments: Any,
     ) -> dict[str, Any]:
         """Ask parties for an operation.
@@ -95,6 +96,8 @@ class Session(ABC):
             still ends the session: what is left of it cannot be told from the next one.
         reply : Reply or dict of str to Reply, default=ANYTHING
             What is expected of everybody's reply, or of each party's by its name.
+        opening : bool, default=False
+            Whether it is a part of opening the run, which comes before the first round.
         **arguments : arrays, scalars, strings, lists and dicts
             Sent to every party asked.
 
@@ -127,7 +130,6 @@ class Session(ABC):
             raise
         replies: dict[str, Any] = {}
         receiver = self.centre if reply_to is None else reply_to
-        opening = operation == OPEN
         for name, (answered, sent, received) in exchanged.items():
             self.log.record(self.centre, name, operation, *sent, opening=opening)
             if received is None:
@@ -150,7 +152,10 @@ class Session(ABC):
         self.call(operation, reply=NOTHING, **arguments)
 
     def open(
-        self, each: Mapping[str, Mapping[str, Any]], to: Iterable[str] | None = None
+        self,
+        each: Mapping[str, Mapping[str, Any]],
+        to: Iterable[str] | None = None,
+        reply_to: str | None = None,
     ) -> dict[str, dict[str, int]]:
         """Let members make their parties.
 
@@ -160,6 +165,8 @@ class Session(ABC):
             For each member ``role`` and, but for one that was fitted, ``settings``.
         to : iterable of str, default=None
             Names of the members; all of them by default.
+        reply_to : str, default=None
+            Who is told what they hold; the centre by default.
 
         Returns
         -------
@@ -169,7 +176,12 @@ class Session(ABC):
         most = np.iinfo(np.int64).max
         sizes = dict.fromkeys(("n_columns", "n_rows", "n_empty"), Count(0, int(most)))
         held: dict[str, dict[str, int]] = self.call(
-            OPEN, to=to, each=each, reply=Fields(sizes)
+            OPEN,
+            to=to,
+            each=each,
+            reply_to=reply_to,
+            reply=Fields(sizes),
+            opening=True,
         )
         return held
 

@@ -13,6 +13,13 @@ from skvfl._targets import mean_and_scale, standardised
 from skvfl.nn._steps import TINY, check_held_out, tensor
 
 
+def losses_of(outputs, encoded, *, classifies):
+    """Loss of every row: cross-entropy, or the squared error."""
+    if classifies:
+        return functional.cross_entropy(outputs, encoded, reduction="none")
+    return functional.mse_loss(outputs, encoded, reduction="none")[:, 0]
+
+
 class Codec:
     """Codes of classes, or a standardised target; it stays with the active party.
 
@@ -41,9 +48,7 @@ class Codec:
 
     def loss(self, outputs, encoded):
         """Loss of every row: cross-entropy, or the squared error."""
-        if self._classifies:
-            return functional.cross_entropy(outputs, encoded, reduction="none")
-        return functional.mse_loss(outputs, encoded, reduction="none")[:, 0]
+        return losses_of(outputs, encoded, classifies=self._classifies)
 
     def decode(self, outputs):
         """Answers in double precision: probabilities, or a column in its own units."""
