@@ -28,7 +28,7 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
-from skvfl._random import seed_sequence
+from skvfl._random import branch, seed_sequence
 from skvfl.exceptions import PartyError
 from skvfl.federation import Transport
 from skvfl.federation._party import SealedParty
@@ -39,15 +39,10 @@ from skvfl.privacy import (
     SecureAggregationError,
     sealed_length,
 )
-from skvfl.vfedsec import _parties as _secure
+from skvfl.vfedsec import _agreement
 from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
-from skvfl.vfedsec._parties import (
-    ActiveClient,
-    Agreement,
-    SecureClient,
-    SecureServer,
-    _drop_last_bias,
-)
+from skvfl.vfedsec._parties import ActiveClient, SecureClient, _drop_last_bias
+from skvfl.vfedsec._protocol import SecureServer
 
 PARTIES = {"bank": range(10), "telco": range(10, 20), "shop": range(20, 30)}
 SMALL = {"bottom": (8,), "top": (8,), "cut_width": 4, "lr": 0.01, "random_state": 0}
@@ -62,6 +57,14 @@ def cancer():
 def as_they_are(parties=PARTIES):
     """Parties that do not prepare their columns, so that clusters prepare alike."""
     return VerticalPartitioner("passthrough", parties=parties)
+
+
+# The active party refuses while a run is opened; nothing has been answered by it.
+OPENING = ["open", "say_rows"]
+
+
+def asked_of(wire):
+    return [asked for asked, _, _ in wire.seen]
 
 
 def states(vfl):
@@ -154,19 +157,16 @@ class Joint:
     def __init__(self, vfl, X, y, absent=None):
         self.absent = absent or {}
         vfl = clone(vfl).set_params(clients=None)
-        vfl.classes_ = np.unique(y)
-        to_split, to_parties, to_rows = seed_sequence(vfl.random_state).spawn(3)
-        X = vfl._fit_partition(X, y, to_split)
-        to_deal, to_order = to_rows.spawn(2)
-        vfl._deal(len(y), np.random.default_rng(to_deal))
-        agreement = Agreement(vfl.clusters_, vfl._active, vfl.cut_width, 1e3, 32, True)
-        clients, server = vfl._make_parties(
-            agreement, to_parties, to_order, len(vfl.classes_)
-        )
-        blocks = vfl.partition_.split(X)
+        root = seed_sequence(vfl.random_state)
+        labels = vfl._read_classes(X, y, None, None)
+        X = vfl._fit_partition(X, y, branch(root, 0))
+        dealt = vfl._deal(len(y), np.random.default_rng(0))
+        members = vfl._make_members(X, root, labels, dealt).home
+        clients = {each.name: vfl._settings(each.name).make(each) for each in members}
+        server = vfl._make_server(root, labels)
         self.inputs = [
-            tensor(client._transformer.fit_transform(blocks[name]))
-            for name, client in clients.items()
+            tensor(clients[each.name]._transformer.fit_transform(each.holding.block))
+            for each in members
         ]
         self.names, self.bottoms = list(clients), []
         for client, inputs in zip(clients.values(), self.inputs, strict=True):
@@ -506,7 +506,7 @@ def test_one_organisation_with_columns_is_refused(cancer, clients):
         vfl.fit(X, y)
     with pytest.raises(ValueError, match=said):
         VFedSecRegressor(parties=parties, clients=clients, **SMALL).fit(X, y)
-    assert not wire.seen
+    assert asked_of(wire) == OPENING
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_rows_of_one_organisation_are_refused(cancer, parties, clients, said):
     wire = Watched()
     with pytest.raises(ValueError, match=said):
         VFedSecClassifier(transport=wire, **settings).fit(X, y)
-    assert not wire.seen
+    assert asked_of(wire) == OPENING
     VFedSecClassifier(masked=False, max_epochs=1, **settings).fit(X, y)
 
 
@@ -561,7 +561,7 @@ def test_rows_of_one_organisation_are_refused_in_predictions(cancer):
     for serve in (vfl.predict, vfl.predict_proba, vfl.transform):
         with pytest.raises(ValueError, match=said):
             serve(holes)
-    assert not wire.seen
+    assert asked_of(wire) == 3 * OPENING
     VFedSecClassifier(masked=False, **settings).fit(X, y).predict(holes[:4])
 
 
@@ -783,8 +783,8 @@ def test_server_cannot_read_rows_from_the_gradients_of_a_cluster(
     def out_of_it(ring, sender, sealed, *, round_id):
         return sealed.tobytes()[7:39]
 
-    monkeypatch.setattr(_secure, "seal_key", in_an_envelope)
-    monkeypatch.setattr(_secure, "open_key", out_of_it)
+    monkeypatch.setattr(_agreement, "seal_key", in_an_envelope)
+    monkeypatch.setattr(_agreement, "open_key", out_of_it)
     _, keys_not_sealed = read(masked=True)
     assert keys_not_sealed.found(telco, batches) > 0.999
 
@@ -793,7 +793,7 @@ def test_clients_of_a_cluster_can_read_each_others_rows(cancer, monkeypatch):
     """What the user guide says of them: they know the key of the mask."""
     X, y = (each[:160] for each in cancer)
     read = []
-    unmask = _secure._ClusterMasker.unmask
+    unmask = _agreement._ClusterMasker.unmask
 
     def spy(self, total, sealed, *, round_id):
         summed = unmask(self, total, sealed, round_id=round_id)
@@ -801,7 +801,7 @@ def test_clients_of_a_cluster_can_read_each_others_rows(cancer, monkeypatch):
             read.append(summed.reshape(32, 10))
         return summed
 
-    monkeypatch.setattr(_secure._ClusterMasker, "unmask", spy)
+    monkeypatch.setattr(_agreement._ClusterMasker, "unmask", spy)
     wire = Watched()
     settings = {"bottom": (), "batch_size": 16, "max_epochs": 1, "random_state": 0}
     vfl = VFedSecClassifier(
@@ -959,7 +959,12 @@ def test_what_carries_data(cancer):
         parties=as_they_are(), clients={"telco": 2}, max_epochs=1, **SMALL
     ).fit(*cancer)
     frame = vfl.communication_.to_frame()
-    carrying = frame[frame["data_bearing"]]
+    # Which rows the clients of a cluster hold is told to the active party alone.
+    opening = frame[frame["data_bearing"] & (frame["round"] == 0)]
+    told = ["telco.0", "telco.1", "server"]
+    assert opening["sender"].tolist() == told
+    assert set(opening["receiver"]) == {"bank"}
+    carrying = frame[frame["data_bearing"] & (frame["round"] > 0)]
     up = carrying[carrying["receiver"] == "server"]
     down = carrying[carrying["sender"] == "server"]
     assert len(up) + len(down) == len(carrying)
@@ -991,10 +996,13 @@ def test_clients_offer_nothing_else():
     both = {
         *("offer_keys", "agree_keys", "confirm_keys", "prepare"),
         *("sign_columns", "check_columns", "forward", "backward", "update"),
-        *("remember", "recall"),
+        *("remember", "recall", "say_rows"),
     }
     assert offered(SecureClient) == both
-    assert offered(ActiveClient) == both | {"begin_training", "begin_epoch", "select"}
+    assert offered(ActiveClient) == both | {
+        *("take_rows", "begin_training", "begin_epoch", "select", "answer")
+    }
+    assert offered(SecureServer) == set()
 
 
 def test_a_fitted_estimator_holds_no_rows_and_no_keys(cancer):
@@ -1009,9 +1017,10 @@ def test_a_fitted_estimator_holds_no_rows_and_no_keys(cancer):
     assert not vfl._server._top.training
     for party in vfl._parties.values():
         assert not party._bottom.training
-        assert party._held == {}
+        assert party._held == party._states == {}
         assert party._ring.epoch is None
     assert vfl._server._ring.epoch is None
+    assert vfl._server._states == {}
     assert np.float32(X[7, :10]).tobytes() not in pickled
     assert X[7, :10].tobytes() not in pickled
     assert not hasattr(vfl, "server_view_")
