@@ -163,7 +163,7 @@ class Joint:
         dealt = vfl._deal(len(y), np.random.default_rng(0))
         members = vfl._make_members(X, root, labels, dealt).home
         clients = {each.name: vfl._settings(each.name).make(each) for each in members}
-        server = vfl._make_server(root, labels)
+        server = vfl._make_server(root)
         self.inputs = [
             tensor(clients[each.name]._transformer.fit_transform(each.holding.block))
             for each in members

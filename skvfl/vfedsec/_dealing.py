@@ -80,24 +80,23 @@ def dealt_to(party, clusters, held):
     return holdings
 
 
-def dealt_in_turn(holding, cluster):
-    """What each client of a cluster holds of rows to be served, by name.
+def dealt_in_turn(holdings, clusters):
+    """What each client holds of rows to be served, by name.
 
     Parameters
     ----------
-    holding : Holding or None
-        Their party's; None where it is elsewhere.
-    cluster : list of str
-        Names of the clients.
+    holdings : dict of str to Holding
+        Of the parties that are at home here.
+    clusters : dict of str to list of str
+        Names of each party's clients.
     """
-    if holding is None:
-        return {}
-    if len(cluster) == 1:
-        return {cluster[0]: holding}
-    return {
-        client: _some(holding, np.arange(i, holding.n_rows, len(cluster)))
-        for i, client in enumerate(cluster)
-    }
+    dealt = {}
+    for party, holding in holdings.items():
+        cluster = clusters.get(party, [])
+        for i, client in enumerate(cluster):
+            rows = np.arange(i, holding.n_rows, len(cluster))
+            dealt[client] = holding if len(cluster) == 1 else _some(holding, rows)
+    return dealt
 
 
 def refuse_dealing(clients, key_rings, home):

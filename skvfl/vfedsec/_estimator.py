@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from numbers import Integral, Real
 
 import numpy as np
@@ -17,28 +16,13 @@ from skvfl._base import (
     check_answers,
 )
 from skvfl._random import branch, deal, one_way, seed_sequence
-from skvfl._sklearn import (
-    Interval,
-    Options,
-    StrOptions,
-    _fit_context,
-    _num_samples,
-)
-from skvfl.exceptions import PartyValueError
+from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
-from skvfl.nn._steps import batch_bounds, check_held_out, epoch_loss
-from skvfl.nn._training import check_finite
 from skvfl.partition._partitioner import _check_table
 from skvfl.privacy._masks import SERVER
+from skvfl.vfedsec import _dealing
 from skvfl.vfedsec._agreement import KEY_RING
-from skvfl.vfedsec._dealing import (
-    check_rings,
-    deal_rows,
-    dealt_in_turn,
-    dealt_to,
-    refuse_dealing,
-)
 from skvfl.vfedsec._parties import ActiveSettings, ClientSettings
 from skvfl.vfedsec._protocol import Protocol, ServerSettings
 
@@ -125,7 +109,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         n_rows = len(labels.values)
         rows = self._deal(n_rows, np.random.default_rng(branch(root, 2, 0)))
         members = self._make_members(X, root, labels, rows)
-        server = self._make_server(root, labels)
+        server = self._make_server(root)
         context = self._init_callback_context(max_subtasks=self.max_epochs)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = CommunicationLog()
@@ -135,10 +119,10 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         view = getattr(self, "server_view_", None)
         with self._open(members, self.communication_) as session:
             protocol = Protocol(session, server, self.rotate_every, view)
-            protocol.open(n_rows, fitting=True)
+            protocol.open(n_rows, fitting=True, imputes=self._imputes)
             protocol.prepare()
             self.fingerprints_ = server.fingerprints if self.masked else {}
-            self._train(session, protocol, server, n_rows, context)
+            protocol.train(self, n_rows, context)
         self._parties = session.parties
         server.release()
         self._server = server
@@ -147,18 +131,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return self
 
     def _settings(self, name):
-        (party,) = (p for p, cluster in self.clusters_.items() if name in cluster)
-        said = {
-            **self._agreed(),
-            "transformer": self._transformer(party),
-            "bottom": self.bottom,
-            "missing_rows": self.missing_rows,
-            "partly_held": party in self._partly,
-        }
-        return (ActiveSettings if name == self._active else ClientSettings)(**said)
-
-    def _agreed(self):
-        return {
+        agreed = {
             "clusters": self.clusters_,
             "active": self._active,
             "cut_width": self.cut_width,
@@ -168,16 +141,24 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             "lr": self.lr,
             "optimizer": self.optimizer,
         }
+        if name == SERVER:
+            n_classes = len(self.classes_) if hasattr(self, "classes_") else None
+            return ServerSettings(**agreed, top=self.top, n_classes=n_classes)
+        (party,) = (p for p, cluster in self.clusters_.items() if name in cluster)
+        role = ActiveSettings if name == self._active else ClientSettings
+        return role(
+            **agreed,
+            transformer=self._transformer(party),
+            bottom=self.bottom,
+            partly_held=party in self._partly,
+        )
 
-    def _make_server(self, root, labels):
+    def _make_server(self, root):
         """The server's half, which is made where the protocol runs."""
         streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
-        home = Member(SERVER, Holding(np.empty((0, 0))), streams[SERVER])
-        home.own = self._own_ring(SERVER)
-        settings = ServerSettings(
-            **self._agreed(), top=self.top, n_classes=labels.n_classes
-        )
-        return settings.make(home)
+        nothing = Holding(np.empty((0, 0)))
+        home = Member(SERVER, nothing, streams[SERVER], self._own_ring(SERVER))
+        return self._settings(SERVER).make(home)
 
     def _make_members(self, X, root, labels, dealt):
         """A member for each client, with the rows that the simulation deals it."""
@@ -186,7 +167,9 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         order = one_way(branch(root, 2, 1))
         home = []
         for party in roster.home:
-            for client, holding in dealt_to(party, self.clusters_, dealt).items():
+            for client, holding in _dealing.dealt_to(
+                party, self.clusters_, dealt
+            ).items():
                 streams = dict(party.streams)
                 if client == self._active:
                     streams["order"] = order
@@ -206,58 +189,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """By party, whose rows may be dealt to several clients."""
         n_rows = held[self._active]["n_rows"]
         for party, cluster in self.clusters_.items():
-            if party != self._active and not held[cluster[0]]["n_columns"]:
-                raise PartyValueError(party, "it holds no columns: leave it out")
             n_empty = sum(held[client]["n_empty"] for client in cluster)
             self._check_held(party, n_empty, n_rows, fitting=fitting)
-
-    def _train(self, session, protocol, server, n_rows, context):
-        """Training phase: for every batch a masked sum up and its gradient down."""
-        n_held_out = (
-            ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
-        )
-        n_train = n_rows - n_held_out
-        if not n_train:
-            raise ValueError(
-                f"early stopping holds out all {n_rows} rows: lower "
-                "validation_fraction, or give more rows"
-            )
-        batches = batch_bounds(n_train, self.batch_size)
-        self.loss_curve_, self.validation_loss_curve_ = [], []
-        server.begin_training()
-        session.tell("begin_training", to=[self._active])
-        for _ in range(self.max_epochs):
-            task = context.subcontext(task_name="epoch")
-            task.call_on_fit_task_begin(estimator=self)
-            session.tell("begin_epoch", to=[self._active], n_train=n_train)
-            learnt = [protocol.learn(start, stop) for start, stop in batches]
-            self.loss_curve_.append(epoch_loss(learnt))
-            check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
-            stop = task.call_on_fit_task_end(estimator=self)
-            if self.early_stopping:
-                stop |= self._stops_early(session, protocol, server, n_train, n_rows)
-            if stop:
-                break
-        if self.early_stopping:
-            session.tell("recall")
-            server.recall()
-
-    def _stops_early(self, session, protocol, server, n_train, n_rows):
-        """Whether the loss of the held-out rows has stopped improving."""
-        total, size = np.sum(
-            [
-                server.evaluate(*protocol.forward(n_train + start, n_train + stop))
-                for start, stop in batch_bounds(n_rows - n_train, self.batch_size)
-            ],
-            axis=0,
-        )
-        check_held_out(size)
-        curve = self.validation_loss_curve_
-        if not curve or total / size < min(curve):
-            session.tell("remember")
-            server.remember()
-        curve.append(total / size)
-        return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
 
     def _serve(self, X, operation):
         """Testing phase: the same rounds as in training, up to the server's answer."""
@@ -266,24 +199,15 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         server = self._server.again()
         with self._reopen(X, current_log()) as session:
             protocol = Protocol(session, server, self.rotate_every)
-            protocol.open(n_rows, fitting=False)
-            sums = [
-                protocol.forward(start, stop)[0]
-                for start, stop in batch_bounds(n_rows, self.batch_size)
-            ]
-            total = np.concatenate(sums)
+            protocol.open(n_rows, fitting=False, imputes=self._imputes)
+            total = protocol.add_up(n_rows, self.batch_size)
             if operation == "predict":
                 total = protocol.answer(total)
             return check_answers(total)
 
     def _holdings(self, X):
         """Rows to be served are dealt in turn to the clients of a cluster."""
-        held = super()._holdings(X)
-        return {
-            client: holding
-            for party, cluster in self.clusters_.items()
-            for client, holding in dealt_in_turn(held.get(party), cluster).items()
-        }
+        return _dealing.dealt_in_turn(super()._holdings(X), self.clusters_)
 
     def transform(self, X):
         """Output of the secure layer: the sum of all clients' contributions.
@@ -308,8 +232,12 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         holders = [n for n in self._names if n == self._active or n in self._holders]
         if isinstance(self.parties, Federation):
             holders = self._names
-            refuse_dealing(self.clients, self.key_rings, {self._active, SERVER})
-        dealt = deal_rows(self.clients or {}, holders, self._active, n_rows, rng)
+            _dealing.refuse_dealing(
+                self.clients, self.key_rings, {self._active, SERVER}
+            )
+        dealt = _dealing.deal_rows(
+            self.clients or {}, holders, self._active, n_rows, rng
+        )
         self.clusters_, rows, self._partly = dealt
         self._names = [c for cluster in self.clusters_.values() for c in cluster]
         if len(self._names) < 2:
@@ -318,18 +246,15 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 f"alone (n_features={self.n_features_in_}): its sum would be its own "
                 "contribution"
             )
-        check_rings(self.key_rings or {}, [*self._names, SERVER])
+        _dealing.check_rings(self.key_rings or {}, [*self._names, SERVER])
         return rows
 
-    def _imputes(self, name):
-        """Whether a row to be served is prepared though a party lacks all its cells.
-
-        The active party has chosen the row, so it holds it.
-        """
-        return name == self._active or self.missing_rows == "impute"
+    @property
+    def _imputes(self):
+        return self.missing_rows == "impute"
 
     def _instead_of_rows(self, name):
-        if self._imputes(name):
+        if self._imputes or name == self._active:
             return super()._instead_of_rows(name)
         return "it contributes nothing to them"
 
@@ -372,8 +297,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         different rows: their number, among whom the rows of ``fit`` are dealt at
         random, or the position of each row's client, and -1 for rows that nobody holds.
         Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
-        Rows to be served are dealt in turn, but for those without any cell of the party
-        (see the notes of :class:`VFedSecClassifier`).
+        Rows to be served are dealt in turn, but for those without any cell of the
+        party.
     bottom : array-like of int or callable, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, whose
         last layer is the client's part of the secure layer (with a bias at the active
@@ -387,9 +312,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         Size of one masked number; 32 bits are no more bytes than float32.
     bound : float, default=1000.0
         Largest magnitude of any client's contribution to the secure layer, declared
-        because the sum must not wrap. A larger one is an error, never clipped. The
-        rounding error is at most ``n_clients ** 2 * bound / 2 ** (bits - 1)``, see
-        :class:`~skvfl.privacy.FixedPoint`.
+        because the sum must not wrap. A larger one is an error, never clipped. For the
+        rounding error see :class:`~skvfl.privacy.FixedPoint`.
     rotate_every : int, default=5
         Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
@@ -481,17 +405,16 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     *Rows that a passive party does not hold* get a contribution of zero from it (the
     paper's indicator). In ``fit`` they are those of which ``clients`` says so. In
     predictions they are those without any cell of the party, with a warning, unless
-    ``missing_rows="impute"``; where a
-    party has a single column, only if ``clients`` has -1 for it, since a gap in one
-    column is imputed. The active party holds every row.
+    ``missing_rows="impute"``; where a party has a single column, only if ``clients``
+    has -1 for it, since a gap in one column is imputed. The active party holds every
+    row. It learns of which rows the others have no cell, and the server does not.
 
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
     the batch, summed over the cluster's clients, so that the model does not depend on
     how many clients share the rows. Clients draw their first weights themselves, from
     a stream that a cluster shares, instead of receiving them from the server. A client
-    makes one key pair in a key epoch, not one for each peer: every two still have a
-    secret of their own, with fewer keys to make.
+    makes one key pair in a key epoch, not one for each peer.
 
     References
     ----------
@@ -589,11 +512,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             If the labels are not classes, if parties, clients and columns do not match,
             or if fewer than two parties hold columns of a row; the message names them.
         PartyError
-            If a client fails, or a contribution is over the bound; the message names
-            the client.
-        SecureAggregationError
-            If a message was altered, replayed or is missing; the message names the
-            client.
+            If a client fails, a contribution is over the bound, or a message was
+            altered, replayed or is missing; the message names the client.
         """
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)
@@ -643,26 +563,14 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
         Who holds which columns, see :class:`VerticalPartitioner`.
     active : str or int, default=0
-        Name or position of the active party, which holds the labels and selects the
-        rows. It may hold no columns.
+        Name or position of the active party, which holds the target.
     missing_rows : {"raise", "impute"}, default="raise"
-        What happens in ``fit`` to rows of which a party of two columns or more holds no
-        value at all, where ``clients`` does not say that nobody holds them: an error
-        that names the party and counts them, or they are imputed like other missing
-        values. Later a :class:`~skvfl.exceptions.MissingRowsWarning` counts them; a
-        passive party then contributes nothing to them, or the imputed row.
+        What happens to rows of which a party holds nothing, as with classes.
     clients : dict of str to int or array-like of int, default=None
-        Passive parties that are a cluster of several clients with the same columns and
-        different rows: their number, among whom the rows of ``fit`` are dealt at
-        random, or the position of each row's client, and -1 for rows that nobody holds.
-        Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
-        Rows to be served are dealt in turn, but for those without any cell of the party
-        (see the notes of :class:`VFedSecClassifier`).
+        Passive parties that are several clients, see :class:`VFedSecClassifier`.
     bottom : array-like of int or callable, default=(64,)
-        Every client's local module: sizes of the hidden layers of a perceptron, whose
-        last layer is the client's part of the secure layer (with a bias at the active
-        party only), or ``bottom(n_inputs, n_outputs)`` that returns a
-        ``torch.nn.Module``, which is taken as it is.
+        Every client's local module: sizes of the hidden layers of a perceptron, or
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
     top : array-like of int or callable, default=(64,)
         The server's global module, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -670,15 +578,12 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     bits : {32, 64}, default=32
         Size of one masked number; 32 bits are no more bytes than float32.
     bound : float, default=1000.0
-        Largest magnitude of any client's contribution to the secure layer, declared
-        because the sum must not wrap. A larger one is an error, never clipped. The
-        rounding error is at most ``n_clients ** 2 * bound / 2 ** (bits - 1)``, see
-        :class:`~skvfl.privacy.FixedPoint`.
+        Largest magnitude of any client's contribution to the secure layer; a larger one
+        is an error, see :class:`VFedSecClassifier`.
     rotate_every : int, default=5
         Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
-        Whether there are keys, masks and sealed row ids. Without them the numbers are
-        the same to the last bit and everything is in the clear: for measurements only.
+        Whether there are keys, masks and sealed row ids.
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -688,27 +593,21 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
     early_stopping : bool, default=False
-        Whether to hold out rows, stop when their loss no longer improves, and go back
-        to the models that were best on them.
+        Whether to hold out rows, and go back to the models that were best on them.
     validation_fraction : float, default=0.1
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
     key_rings : dict of str to KeyRing, default=None
-        Lasting identities of clients and of ``"server"``, with the peers' fingerprints
-        that each of them has pinned; whoever is not named gets a new identity in
-        ``fit``. See :class:`~skvfl.privacy.KeyRing`.
+        Lasting identities of clients and of ``"server"``; others make new ones.
     record_server_view : bool, default=False
-        Whether to keep every masked or sealed array that the server received in
-        ``fit``, as ``server_view_``.
+        Whether to keep what the server received in ``fit``, as ``server_view_``.
     transport : {"local", "process"} or Transport, default="local"
         How the clients are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
-        Root of the random streams of models and of the order of rows. ``None`` takes
-        fresh entropy from the operating system, from which keys and masks always come;
-        no result depends on them. A known seed is a known secret: who has it knows the
-        order of rows and the first weights.
+        Root of the random streams of models and of the order of rows. Keys and masks
+        come from the operating system always.
 
     Attributes
     ----------
@@ -727,8 +626,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     communication_ : CommunicationLog
         What crossed in ``fit``, keys included.
     server_view_ : list of ServerRecord
-        If asked for: ``round``, ``client``, ``what`` and ``array`` of every masked or
-        sealed array that the server received in ``fit``; rounds count batches.
+        If asked for: every masked or sealed array that the server received in ``fit``.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -742,9 +640,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     Notes
     -----
     *Who learns what*, who has to contribute to a row, and which rows a party holds are
-    as in :class:`VFedSecClassifier`, with the target in place of labels.
-
-    *Deviations from the paper* [1]_ are those of :class:`VFedSecClassifier`.
+    as in :class:`VFedSecClassifier`, with the target in place of labels, and so are the
+    deviations from the paper [1]_.
 
     References
     ----------
@@ -784,11 +681,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
             If parties, clients and columns do not match, or if fewer than two parties
             hold columns of a row; the message names them.
         PartyError
-            If a client fails, or a contribution is over the bound; the message names
-            the client.
-        SecureAggregationError
-            If a message was altered, replayed or is missing; the message names the
-            client.
+            If a client fails, or a message of it cannot be used; names the client.
         """
         return self._fit(X, y, self._read_targets(X, y, sample_weight))
 

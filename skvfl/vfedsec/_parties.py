@@ -18,7 +18,7 @@ from torch import nn
 
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import _safe_indexing
-from skvfl.exceptions import ShareableError
+from skvfl.exceptions import SettingsError, ShareableError
 from skvfl.federation import Holding, Party, operation
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
@@ -45,17 +45,7 @@ NOT_MINE, EMPTY, FILLED = range(3)
 
 @dataclass
 class Rows:
-    """Rows of the run to which the client contributes.
-
-    Parameters
-    ----------
-    ids : ndarray of int
-        Their ids, which number the rows of the run.
-    place : ndarray of int
-        Where an id is in the block that is left.
-    block : DataFrame, ndarray or sparse matrix
-        The columns of these rows.
-    """
+    """Ids of rows to which the client contributes, where they are, and their block."""
 
     after: ClassVar = "say_rows"
     ids: np.ndarray
@@ -141,11 +131,12 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
     """
 
     bottom: Any
-    missing_rows: str = "raise"
     partly_held: bool = False
 
     def make(self, member):
         """A client with a local module, keys and masks of its own."""
+        if not member.n_columns:
+            raise SettingsError("it holds no columns: leave it out")
         return SecureClient(**self._parts(member))
 
     def live(self, words, streams, name):
@@ -166,7 +157,6 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             "stream": member.stream("models"),
             "agreement": self.agreement,
             "ring": own_ring(member),
-            "imputes": self.missing_rows == "impute",
             "partly_held": self.partly_held,
         }
 
@@ -203,8 +193,6 @@ class SecureClient(Party):
         What all have agreed on.
     ring : KeyRing
         The client's keys.
-    imputes : bool
-        Whether a row to be served is imputed where the client has no cell of it.
     partly_held : bool
         Whether nobody holds some rows of the client's party.
     """
@@ -220,7 +208,6 @@ class SecureClient(Party):
         stream,
         agreement,
         ring,
-        imputes,
         partly_held,
     ):
         super().__init__(name)
@@ -230,7 +217,6 @@ class SecureClient(Party):
         self._generator = private_generator(stream)
         self._agreement = agreement
         self._ring = ring
-        self._imputes = imputes
         self._partly_held = partly_held
         (self._cluster,) = (c for c in agreement.clusters.values() if name in c)
         self._begin()
@@ -253,7 +239,7 @@ class SecureClient(Party):
             self._bottom.eval()
 
     @operation
-    def say_rows(self, n_rows, fitting):
+    def say_rows(self, n_rows, fitting, imputes):
         """Say which rows of the run the client holds.
 
         Parameters
@@ -262,6 +248,8 @@ class SecureClient(Party):
             Number of rows of the run.
         fitting : bool
             Whether they are rows to learn from; otherwise they are to be served.
+        imputes : bool
+            Whether rows to be served are imputed of which the client has no cell.
 
         Returns
         -------
@@ -269,12 +257,17 @@ class SecureClient(Party):
             0 for a row that is not the client's, 1 for one of its own of which it has
             no cell, else 2. None if all are 2.
         """
-        codes = self._codes(n_rows, fitting)
+        codes = self._codes(n_rows, fitting, imputes)
         return None if (codes == FILLED).all() else codes
 
-    def _codes(self, n_rows, fitting):
+    def _codes(self, n_rows, fitting, keeps_empty):
         holding = self.held(Holding)
-        ids = np.arange(n_rows) if holding.rows is None else holding.rows
+        ids = np.arange(holding.n_rows) if holding.rows is None else holding.rows
+        if (
+            len(ids) != holding.n_rows
+            or max(len(ids), ids.max(initial=-1) + 1) > n_rows
+        ):
+            raise ShareableError(f"its rows are not among the {n_rows} of the run")
         said = np.full(len(ids), FILLED, np.uint8)
         # A gap in a single column is imputed like others, unless its party was said to
         # lack rows, which a table to be served can only say by gaps.
@@ -283,9 +276,7 @@ class SecureClient(Party):
         codes = np.full(n_rows, NOT_MINE, np.uint8)
         codes[ids] = said
         block = holding.block
-        # The active client has chosen the row, so it holds it.
-        keeps_all = fitting or self._imputes or self.name == self._agreement.active
-        if not keeps_all and (said == EMPTY).any():
+        if not (fitting or keeps_empty) and (said == EMPTY).any():
             there = np.flatnonzero(said == FILLED)
             ids, block = ids[there], _safe_indexing(block, there)
         place = np.full(ids.max(initial=0) + 2, -1)
@@ -540,15 +531,13 @@ class ActiveClient(SecureClient):
         self._codec = codec
 
     @operation
-    def take_rows(self, n_rows, fitting, rows):
+    def take_rows(self, n_rows, fitting, imputes, rows):
         """Learn which rows the passive clients hold.
 
         Parameters
         ----------
-        n_rows : int
-            Number of rows of the run.
-        fitting : bool
-            Whether they are rows to learn from; otherwise they are to be served.
+        n_rows, fitting, imputes
+            As :meth:`say_rows` takes them.
         rows : dict of str to ndarray or None
             What each passive client's :meth:`say_rows` returned.
 
@@ -557,10 +546,11 @@ class ActiveClient(SecureClient):
         BareRowsError
             With masks, if fewer than two organisations have columns of a row.
         """
-        own = {self.name: self._codes(n_rows, fitting)}
+        # It has chosen the rows, so it holds them.
+        own = {self.name: self._codes(n_rows, fitting, keeps_empty=True)}
         if self._agreement.masked:
             check_contributors(self._filled(n_rows, rows | own), n_rows)
-        least = EMPTY if fitting or self._imputes else FILLED
+        least = EMPTY if fitting or imputes else FILLED
         held = {c: None if r is None else r >= least for c, r in rows.items()}
         self.hold(Holders(held))
 
@@ -616,8 +606,8 @@ class ActiveClient(SecureClient):
         start, stop : int
             Bounds of the batch in the order of rows.
         """
-        ordered = self.held(Order if self.holds(Order) else Rows)
-        rows = ordered.rows if self.holds(Order) else ordered.ids
+        trains = self.holds(Order)
+        rows = self.held(Order).rows if trains else self.held(Rows).ids
         rows = rows[start:stop]
         self.hold(Selection(rows))
         every = np.arange(len(rows))
@@ -629,7 +619,10 @@ class ActiveClient(SecureClient):
             )
         ]
         chosen = {"ids": np.stack(ids)}
-        for what, array in self._told().items():
+        told = vars(self.held(Shared)) if self.holds(Shared) else {}
+        for what, array in told.items():
+            if array is None:
+                continue
             chosen[what] = array[rows]
             chosen[f"tag of {what}"] = self._agreement.sign(
                 self._ring, SERVER, what, chosen[what], round_id
@@ -646,13 +639,6 @@ class ActiveClient(SecureClient):
             Of the server's global module.
         """
         return self._codec.decode(outputs)
-
-    def _told(self):
-        """What the server is told of rows: their labels and weights, in training."""
-        if not self.holds(Shared):
-            return {}
-        told = vars(self.held(Shared))
-        return {what: array for what, array in told.items() if array is not None}
 
     def _seal(self, client, rows, positions, round_id):
         if self._agreement.masked:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import uuid
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from skvfl.exceptions import PartyError
 from skvfl.federation import Party
@@ -29,8 +29,9 @@ from skvfl.federation._replies import (
 )
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._labels import losses_of
-from skvfl.nn._steps import TINY, infer
+from skvfl.nn._steps import TINY, batch_bounds, check_held_out, epoch_loss, infer
 from skvfl.nn._streams import private_generator
+from skvfl.nn._training import check_finite
 from skvfl.privacy import SecureAggregationError
 from skvfl.privacy._masks import SERVER
 from skvfl.privacy._sealed_keys import SEALED_KEY
@@ -42,7 +43,7 @@ from skvfl.vfedsec._agreement import (
     own_ring,
     relay,
 )
-from skvfl.vfedsec._parties import FILLED
+from skvfl.vfedsec._parties import FILLED, Best, Training
 
 
 class ServerRecord(NamedTuple):
@@ -73,22 +74,6 @@ class Sums:
     after: ClassVar = "again"
     layer: Any
     gradients: dict
-
-
-@dataclass
-class Training:
-    """What takes the server's steps."""
-
-    after: ClassVar = "begin_training"
-    optimizer: Any
-
-
-@dataclass
-class Best:
-    """Copy of the global module that did best on held-out rows."""
-
-    after: ClassVar = "remember"
-    model: nn.Module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +326,7 @@ class Protocol:
         self._age = rotate_every
         self._epoch = 0
 
-    def open(self, n_rows, *, fitting):
+    def open(self, n_rows, *, fitting, imputes):
         """Tell the active client which rows the others hold, before the first round.
 
         Their answers are for the active client, which seals the ids of these rows; the
@@ -353,9 +338,12 @@ class Protocol:
             Number of rows of the run.
         fitting : bool
             Whether they are rows to learn from; otherwise they are to be served.
+        imputes : bool
+            Whether rows to be served are imputed of which a client has no cell.
         """
         active, passive = self._agreement.active, self._agreement.passive
-        run = {"n_rows": n_rows, "fitting": fitting, "opening": True}
+        run = {"n_rows": n_rows, "fitting": fitting, "imputes": imputes}
+        run["opening"] = True
         codes = Maybe(Vector(n_rows, FILLED + 1))
         rows = self._session.call(
             "say_rows", to=passive, reply_to=active, reply=codes, **run
@@ -439,6 +427,11 @@ class Protocol:
             check_replies(sent, self._expected_labels(stop - start), "select")
         return total, labels, weights
 
+    def add_up(self, n_rows, batch_size):
+        """Testing phase: the secure layer's output for rows to be served."""
+        bounds = batch_bounds(n_rows, batch_size)
+        return np.concatenate([self.forward(start, stop)[0] for start, stop in bounds])
+
     def answer(self, total):
         """What the active client reads in the server's outputs; it keeps the answer."""
         outputs, active = self._server.predict(total), self._agreement.active
@@ -477,6 +470,69 @@ class Protocol:
         if self._agreement.masked:
             return {name: {"ids": ids} for name in passive}
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
+
+    def train(self, estimator, n_rows, context):
+        """Training phase: for every batch a masked sum up and its gradient down.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Says how long, and gets ``loss_curve_`` and ``validation_loss_curve_``.
+        n_rows : int
+            Number of rows.
+        context : CallbackContext
+            Of the estimator's callbacks.
+        """
+        session, server, active = self._session, self._server, [self._agreement.active]
+        n_held_out = (
+            ceil(estimator.validation_fraction * n_rows)
+            if estimator.early_stopping
+            else 0
+        )
+        n_train = n_rows - n_held_out
+        if not n_train:
+            raise ValueError(
+                f"early stopping holds out all {n_rows} rows: lower "
+                "validation_fraction, or give more rows"
+            )
+        batches = batch_bounds(n_train, estimator.batch_size)
+        estimator.loss_curve_, estimator.validation_loss_curve_ = [], []
+        server.begin_training()
+        session.tell("begin_training", to=active)
+        for _ in range(estimator.max_epochs):
+            task = context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=estimator)
+            session.tell("begin_epoch", to=active, n_train=n_train)
+            learnt = [self.learn(start, stop) for start, stop in batches]
+            estimator.loss_curve_.append(epoch_loss(learnt))
+            check_finite(
+                estimator.loss_curve_[-1:], len(estimator.loss_curve_), estimator.lr
+            )
+            stop = task.call_on_fit_task_end(estimator=estimator)
+            if estimator.early_stopping:
+                stop |= self._stops_early(estimator, n_train, n_rows)
+            if stop:
+                break
+        if estimator.early_stopping:
+            session.tell("recall")
+            server.recall()
+
+    def _stops_early(self, estimator, n_train, n_rows):
+        """Whether the loss of the held-out rows has stopped improving."""
+        total, size = np.sum(
+            [
+                self._server.evaluate(*self.forward(n_train + start, n_train + stop))
+                for start, stop in batch_bounds(n_rows - n_train, estimator.batch_size)
+            ],
+            axis=0,
+        )
+        check_held_out(size)
+        curve = estimator.validation_loss_curve_
+        if not curve or total / size < min(curve):
+            self._session.tell("remember")
+            self._server.remember()
+        curve.append(total / size)
+        return len(curve) - 1 - int(np.argmin(curve)) >= estimator.n_iter_no_change
 
     def learn(self, start, stop):
         """One round of training; the mean loss and the weight of the batch."""
