@@ -167,10 +167,10 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         order = one_way(branch(root, 2, 1))
         home = []
         for party in roster.home:
-            for client, holding in _dealing.dealt_to(
-                party, self.clusters_, dealt
-            ).items():
-                streams = dict(party.streams)
+            holdings = _dealing.dealt_to(party, self.clusters_, dealt)
+            for client, holding in holdings.items():
+                # Each its own copy: to spawn from a stream changes what comes next.
+                streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
                 home.append(Member(client, holding, streams, self._own_ring(client)))
@@ -403,11 +403,11 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     ``masked=False`` shows every contribution, so that nothing is refused.
 
     *Rows that a passive party does not hold* get a contribution of zero from it (the
-    paper's indicator). In ``fit`` they are those of which ``clients`` says so. In
-    predictions they are those without any cell of the party, with a warning, unless
-    ``missing_rows="impute"``; where a party has a single column, only if ``clients``
-    has -1 for it, since a gap in one column is imputed. The active party holds every
-    row. It learns of which rows the others have no cell, and the server does not.
+    paper's indicator): in ``fit`` those of which ``clients`` says so, in predictions
+    those without any cell of the party, with a warning, unless
+    ``missing_rows="impute"``. Where a party has a single column, a gap is imputed
+    unless ``clients`` has -1 for it. The active party holds every row, and learns which
+    rows the others hold and of which they have no cell; the server does not.
 
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
