@@ -1,4 +1,6 @@
 import copy
+import hashlib
+import json
 import pickle
 import sys
 import warnings
@@ -23,15 +25,17 @@ sys.path.append(str(Path(__file__).parent / "privacy"))
 from _secure import LEVEL, distinguishability, uniformity
 
 from skvfl import (
+    GaussianProjection,
     LocalTransport,
     SplitNNClassifier,
     VerticalPartitioner,
     record_communication,
 )
-from skvfl._random import seed_sequence
+from skvfl._random import branch, seed_sequence
 from skvfl.exceptions import PartyError
-from skvfl.federation import Transport
+from skvfl.federation import Federation, Holding, Labels, Member, Transport
 from skvfl.federation._party import SealedParty
+from skvfl.federation._settings import in_words
 from skvfl.nn._steps import batch_bounds, tensor
 from skvfl.privacy import (
     FixedPoint,
@@ -39,15 +43,10 @@ from skvfl.privacy import (
     SecureAggregationError,
     sealed_length,
 )
-from skvfl.vfedsec import _parties as _secure
+from skvfl.vfedsec import _agreement
 from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
-from skvfl.vfedsec._parties import (
-    ActiveClient,
-    Agreement,
-    SecureClient,
-    SecureServer,
-    _drop_last_bias,
-)
+from skvfl.vfedsec._parties import ActiveClient, SecureClient, _drop_last_bias
+from skvfl.vfedsec._protocol import SecureServer
 
 PARTIES = {"bank": range(10), "telco": range(10, 20), "shop": range(20, 30)}
 SMALL = {"bottom": (8,), "top": (8,), "cut_width": 4, "lr": 0.01, "random_state": 0}
@@ -62,6 +61,14 @@ def cancer():
 def as_they_are(parties=PARTIES):
     """Parties that do not prepare their columns, so that clusters prepare alike."""
     return VerticalPartitioner("passthrough", parties=parties)
+
+
+# The active party refuses while a run is opened; nothing has been answered by it.
+OPENING = ["open", "say_rows"]
+
+
+def asked_of(wire):
+    return [asked for asked, _, _ in wire.seen]
 
 
 def states(vfl):
@@ -82,6 +89,10 @@ def same_states(one, other):
     return one.keys() == other.keys() and all(
         torch.equal(one[k], other[k]) for k in one
     )
+
+
+def normalised(n_inputs, n_outputs):
+    return nn.Sequential(nn.BatchNorm1d(n_inputs), nn.Linear(n_inputs, n_outputs))
 
 
 class Watched(Transport):
@@ -154,19 +165,16 @@ class Joint:
     def __init__(self, vfl, X, y, absent=None):
         self.absent = absent or {}
         vfl = clone(vfl).set_params(clients=None)
-        vfl.classes_ = np.unique(y)
-        to_split, to_parties, to_rows = seed_sequence(vfl.random_state).spawn(3)
-        X = vfl._fit_partition(X, y, to_split)
-        to_deal, to_order = to_rows.spawn(2)
-        vfl._deal(len(y), np.random.default_rng(to_deal))
-        agreement = Agreement(vfl.clusters_, vfl._active, vfl.cut_width, 1e3, 32, True)
-        clients, server = vfl._make_parties(
-            agreement, to_parties, to_order, len(vfl.classes_)
-        )
-        blocks = vfl.partition_.split(X)
+        root = seed_sequence(vfl.random_state)
+        labels = vfl._read_classes(X, y, None, None)
+        X = vfl._fit_partition(X, y, branch(root, 0))
+        dealt = vfl._deal(len(y), np.random.default_rng(0))
+        members = vfl._make_members(X, root, labels, dealt).home
+        clients = {each.name: vfl._settings(each.name).make(each) for each in members}
+        server = vfl._make_server(root)
         self.inputs = [
-            tensor(client._transformer.fit_transform(blocks[name]))
-            for name, client in clients.items()
+            tensor(clients[each.name]._transformer.fit_transform(each.holding.block))
+            for each in members
         ]
         self.names, self.bottoms = list(clients), []
         for client, inputs in zip(clients.values(), self.inputs, strict=True):
@@ -506,7 +514,7 @@ def test_one_organisation_with_columns_is_refused(cancer, clients):
         vfl.fit(X, y)
     with pytest.raises(ValueError, match=said):
         VFedSecRegressor(parties=parties, clients=clients, **SMALL).fit(X, y)
-    assert not wire.seen
+    assert asked_of(wire) == OPENING
 
 
 @pytest.mark.parametrize(
@@ -545,7 +553,7 @@ def test_rows_of_one_organisation_are_refused(cancer, parties, clients, said):
     wire = Watched()
     with pytest.raises(ValueError, match=said):
         VFedSecClassifier(transport=wire, **settings).fit(X, y)
-    assert not wire.seen
+    assert asked_of(wire) == OPENING
     VFedSecClassifier(masked=False, max_epochs=1, **settings).fit(X, y)
 
 
@@ -561,7 +569,7 @@ def test_rows_of_one_organisation_are_refused_in_predictions(cancer):
     for serve in (vfl.predict, vfl.predict_proba, vfl.transform):
         with pytest.raises(ValueError, match=said):
             serve(holes)
-    assert not wire.seen
+    assert asked_of(wire) == 3 * OPENING
     VFedSecClassifier(masked=False, **settings).fit(X, y).predict(holes[:4])
 
 
@@ -783,8 +791,8 @@ def test_server_cannot_read_rows_from_the_gradients_of_a_cluster(
     def out_of_it(ring, sender, sealed, *, round_id):
         return sealed.tobytes()[7:39]
 
-    monkeypatch.setattr(_secure, "seal_key", in_an_envelope)
-    monkeypatch.setattr(_secure, "open_key", out_of_it)
+    monkeypatch.setattr(_agreement, "seal_key", in_an_envelope)
+    monkeypatch.setattr(_agreement, "open_key", out_of_it)
     _, keys_not_sealed = read(masked=True)
     assert keys_not_sealed.found(telco, batches) > 0.999
 
@@ -793,7 +801,7 @@ def test_clients_of_a_cluster_can_read_each_others_rows(cancer, monkeypatch):
     """What the user guide says of them: they know the key of the mask."""
     X, y = (each[:160] for each in cancer)
     read = []
-    unmask = _secure._ClusterMasker.unmask
+    unmask = _agreement._ClusterMasker.unmask
 
     def spy(self, total, sealed, *, round_id):
         summed = unmask(self, total, sealed, round_id=round_id)
@@ -801,7 +809,7 @@ def test_clients_of_a_cluster_can_read_each_others_rows(cancer, monkeypatch):
             read.append(summed.reshape(32, 10))
         return summed
 
-    monkeypatch.setattr(_secure._ClusterMasker, "unmask", spy)
+    monkeypatch.setattr(_agreement._ClusterMasker, "unmask", spy)
     wire = Watched()
     settings = {"bottom": (), "batch_size": 16, "max_epochs": 1, "random_state": 0}
     vfl = VFedSecClassifier(
@@ -959,7 +967,12 @@ def test_what_carries_data(cancer):
         parties=as_they_are(), clients={"telco": 2}, max_epochs=1, **SMALL
     ).fit(*cancer)
     frame = vfl.communication_.to_frame()
-    carrying = frame[frame["data_bearing"]]
+    # Which rows the clients of a cluster hold is told to the active party alone.
+    opening = frame[frame["data_bearing"] & (frame["round"] == 0)]
+    told = ["telco.0", "telco.1", "server"]
+    assert opening["sender"].tolist() == told
+    assert set(opening["receiver"]) == {"bank"}
+    carrying = frame[frame["data_bearing"] & (frame["round"] > 0)]
     up = carrying[carrying["receiver"] == "server"]
     down = carrying[carrying["sender"] == "server"]
     assert len(up) + len(down) == len(carrying)
@@ -991,10 +1004,13 @@ def test_clients_offer_nothing_else():
     both = {
         *("offer_keys", "agree_keys", "confirm_keys", "prepare"),
         *("sign_columns", "check_columns", "forward", "backward", "update"),
-        *("remember", "recall"),
+        *("remember", "recall", "say_rows"),
     }
     assert offered(SecureClient) == both
-    assert offered(ActiveClient) == both | {"begin_training", "begin_epoch", "select"}
+    assert offered(ActiveClient) == both | {
+        *("take_rows", "begin_training", "begin_epoch", "select", "answer")
+    }
+    assert offered(SecureServer) == set()
 
 
 def test_a_fitted_estimator_holds_no_rows_and_no_keys(cancer):
@@ -1009,14 +1025,250 @@ def test_a_fitted_estimator_holds_no_rows_and_no_keys(cancer):
     assert not vfl._server._top.training
     for party in vfl._parties.values():
         assert not party._bottom.training
-        assert party._held == {}
+        assert party._held == party._states == {}
         assert party._ring.epoch is None
     assert vfl._server._ring.epoch is None
+    assert vfl._server._states == {}
     assert np.float32(X[7, :10]).tobytes() not in pickled
     assert X[7, :10].tobytes() not in pickled
     assert not hasattr(vfl, "server_view_")
     again = pickle.loads(pickled)
     assert_array_equal(again.predict_proba(X), vfl.predict_proba(X))
+
+
+# --- made at home -------------------------------------------------------------------
+
+TOLD = {
+    "clusters": in_words({"bank": ["bank"], "shop": ["shop"]}),
+    "active": "bank",
+    "cut_width": 4,
+    "bound": 1000.0,
+    "bits": 32,
+    "masked": False,
+    "lr": 0.01,
+    "bottom": [8],
+}
+
+
+def opened(name="shop", role="vfedsec.passive", own=None, **holding):
+    held = Holding(np.random.default_rng(0).normal(size=(5, 2)), **holding)
+    member = Member(name, held, own=own or {})
+    member.perform("open", {"role": role, "settings": TOLD})
+    return member
+
+
+@pytest.mark.parametrize("transport", ["local", "process"])
+def test_fingerprints_are_those_of_the_identities_that_were_used(cancer, transport):
+    X, y = (each[:60] for each in cancer)
+    given = {"bank": KeyRing("bank"), "server": KeyRing("server")}
+    offers = []
+    agree = KeyRing.agree
+
+    def listen(ring, public_keys):
+        if ring.name == "server":
+            offers.append({n: keys.tobytes()[:32] for n, keys in public_keys.items()})
+        return agree(ring, public_keys)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyRing, "agree", listen)
+        vfl = VFedSecClassifier(
+            parties=PARTIES,
+            key_rings=given,
+            max_epochs=1,
+            transport=transport,
+            **SMALL,
+        ).fit(X, y)
+    assert set(vfl.fingerprints_) == {"bank", "telco", "shop", "server"}
+    for name, ring in given.items():
+        assert vfl.fingerprints_[name] == ring.fingerprint
+    for name, identity in offers[0].items():
+        assert vfl.fingerprints_[name] == hashlib.sha256(identity).hexdigest()
+    assert vfl.set_params(masked=False).fit(X, y).fingerprints_ == {}
+
+
+def test_a_member_uses_the_key_ring_that_it_has():
+    ring = KeyRing("shop", pinned={"bank": "0" * 64})
+    party = opened(own={"key_ring": ring}).party
+    assert party._ring is not ring
+    assert party._ring.fingerprint == ring.fingerprint
+    assert party._ring.pinned == ring.pinned
+    assert opened().party._ring.fingerprint != opened().party._ring.fingerprint
+    with pytest.raises(PartyError, match="'shop': its own key ring is that of 'bank'"):
+        opened(own={"key_ring": KeyRing("bank")})
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "first"),
+    [
+        ("prepare", {}, "say_rows"),
+        ("forward", {"training": True}, "say_rows"),
+        ("backward", {"gradient": np.zeros((2, 4), np.float32)}, "forward"),
+        ("recall", {}, "remember"),
+        ("remember", {}, "prepare"),
+    ],
+)
+def test_operations_out_of_order_say_what_comes_first(operation, arguments, first):
+    member = opened()
+    if operation == "forward":
+        arguments = {"ids": np.array([1, -1]), "n_rows": 2, **arguments}
+    if operation in ("forward", "backward"):
+        arguments = {"round_id": 0, **arguments}
+    if operation == "recall":
+        member.perform("say_rows", {"n_rows": 5, "fitting": True, "imputes": False})
+        member.perform("prepare", {})
+    with pytest.raises(PartyError, match=f"'shop': .*{first!r} comes first"):
+        member.perform(operation, arguments)
+
+
+def test_the_active_client_selects_once_it_knows_who_holds_what():
+    labels = Labels(np.array([0, 1, 1, 0, 1]), 2)
+    bank = opened("bank", "vfedsec.active", labels=labels)
+    run = {"n_rows": 5, "fitting": True, "imputes": False}
+    batch = {"round_id": 0, "start": 0, "stop": 2}
+    for operation, arguments, first in (
+        ("select", batch, "say_rows"),
+        ("take_rows", {**run, "rows": {"shop": None}}, None),
+        ("begin_epoch", {"n_train": 3}, "begin_training"),
+        ("select", batch, None),
+        ("begin_training", {}, None),
+        ("begin_epoch", {"n_train": 3}, None),
+    ):
+        if first is None:
+            bank.perform(operation, arguments)
+        else:
+            with pytest.raises(PartyError, match=f"'bank': .*{first!r} comes first"):
+                bank.perform(operation, arguments)
+
+
+def test_clients_say_which_rows_they_hold():
+    holding = np.array([[1.0, np.nan], [np.nan, np.nan], [0, 1]])
+    member = Member("shop", Holding(holding, np.array([4, 0, 2])))
+    member.perform("open", {"role": "vfedsec.passive", "settings": TOLD})
+    run = {"n_rows": 6, "fitting": False, "imputes": False}
+    assert_array_equal(member.perform("say_rows", run), [1, 0, 2, 0, 2, 0])
+    everything = {"n_rows": 5, "fitting": True, "imputes": False}
+    assert opened().perform("say_rows", everything) is None
+    with pytest.raises(PartyError, match="its rows are not among the 4 of the run"):
+        member.perform("say_rows", {**run, "n_rows": 4})
+
+
+def told_before_the_first_round(vfl, X, y):
+    """Who is told by whom, while runs of training and of prediction are opened."""
+    with record_communication() as log:
+        vfl.fit(X, y).predict(X)
+    messages = [*vfl.communication_.messages, *log.messages]
+    return {(m.sender, m.receiver) for m in messages if m.round == 0}
+
+
+def test_the_server_is_not_told_how_many_rows_a_client_holds(cancer, monkeypatch):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients={"telco": 2}, max_epochs=1, **SMALL
+    )
+    passive = {"telco.0", "telco.1", "shop"}
+    told = told_before_the_first_round(vfl, X, y)
+    # The active party answers that it has taken note.
+    assert {one for one, other in told if other == "server"} == {"bank"}
+    assert {one for one, other in told if other == "bank"} >= passive
+    monkeypatch.setattr(type(vfl), "_is_told", None)
+    told = told_before_the_first_round(vfl, X, y)
+    assert {one for one, other in told if other == "server"} == {"bank"} | passive
+
+
+def test_settings_are_words_and_numbers(cancer):
+    wire = Watched()
+    VFedSecClassifier(
+        parties=PARTIES,
+        key_rings={"shop": KeyRing("shop")},
+        max_epochs=1,
+        transport=wire,
+        **SMALL,
+    ).fit(*cancer)
+    asked, requests, _ = wire.seen[0]
+    assert asked == "open"
+    for name, (_, arguments) in requests.items():
+        assert json.loads(json.dumps(arguments)) == arguments
+        said = {"role", "settings"}
+        assert set(arguments) == said
+        role = "vfedsec.active" if name == "bank" else "vfedsec.passive"
+        assert arguments["role"] == role
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_clients_of_a_cluster_draw_alike_and_parties_do_not(cancer, seed):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=VerticalPartitioner(
+            GaussianProjection(random_state=seed), parties=PARTIES
+        ),
+        clients={"telco": 2},
+        max_epochs=1,
+        **SMALL,
+    ).fit(X, y)
+    rows = np.eye(10)
+    one, other, shop = (
+        vfl._parties[name]._transformer.transform(rows)
+        for name in ("telco.0", "telco.1", "shop")
+    )
+    assert_array_equal(one, other)
+    assert not np.allclose(one, shop)
+
+
+def test_answers_are_read_by_the_active_party():
+    X, y = load_diabetes(return_X_y=True)
+    wire = Watched()
+    vfl = VFedSecRegressor(parties=3, max_epochs=3, transport=wire, **SMALL).fit(X, y)
+    wire.seen.clear()
+    with record_communication() as log:
+        answers = vfl.predict(X[:20])
+    asked, requests, _ = wire.seen[-1]
+    assert asked == "answer"
+    assert list(requests) == [vfl._active]
+    outputs = requests[vfl._active][1]["outputs"]
+    assert_allclose(answers, outputs[:, 0] * y.std() + y.mean(), rtol=1e-6)
+    last = [m for m in log.messages if m.operation == "answer"]
+    assert [(m.sender, m.receiver) for m in last] == [
+        ("server", vfl._active),
+        (vfl._active, vfl._active),
+    ]
+    assert not {"_mean", "_scale"} & set(vars(vfl))
+
+
+class Elsewhere(Federation):
+    """Members who are never reached."""
+
+    names = ("bank", "shop")
+
+    def connect(self, parties, log, centre="server", *, names=None):
+        raise AssertionError("they were asked")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"clients": {"shop": 2}}, "a federation have tables of their own"),
+        ({"key_rings": {"shop": KeyRing("shop")}}, "'shop' has its identity at home"),
+        ({"bottom": normalised}, "bottom cannot be told to party 'shop'"),
+    ],
+)
+def test_what_only_a_simulation_can_give_is_refused(cancer, params, message):
+    vfl = VFedSecClassifier(parties=Elsewhere(), active="bank", **{**SMALL, **params})
+    with pytest.raises(ValueError, match=message):
+        vfl.fit(*cancer)
+
+
+def test_halves_are_those_of_the_clients(cancer, tmp_path):
+    X, y = cancer
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), clients={"telco": 2}, max_epochs=1, **SMALL
+    ).fit(X, y)
+    assert vfl.halves_ == ["bank", "telco.0", "telco.1", "shop"]
+    vfl.save_half("telco.1", tmp_path / "half")
+    others = vfl.keep_halves(["bank", "telco.0", "shop"])
+    with pytest.raises(PartyError, match=r"'telco\.1'.*load_half"):
+        others.predict(X)
+    others.load_half(tmp_path / "half")
+    assert_array_equal(others.predict_proba(X), vfl.predict_proba(X))
 
 
 # --- what goes wrong is named -------------------------------------------------------
@@ -1495,10 +1747,6 @@ def test_predictions_at_the_same_time(cancer):
     assert len(answers) == 5 + 1
     for answer in answers:
         assert_array_equal(answer, expected)
-
-
-def normalised(n_inputs, n_outputs):
-    return nn.Sequential(nn.BatchNorm1d(n_inputs), nn.Linear(n_inputs, n_outputs))
 
 
 def test_own_modules_are_trained_in_training_mode_only(cancer, rng_guard):

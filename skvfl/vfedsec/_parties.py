@@ -1,4 +1,4 @@
-"""vFedSec: clients whose contributions only show in a masked sum, and the server.
+"""vFedSec: clients whose contributions only show in a masked sum.
 
 No operation of a client returns an activation, a gradient or a row id that is not
 masked or sealed (unless the clients agreed on no masks).
@@ -8,222 +8,168 @@ from __future__ import annotations
 
 import copy
 import hmac
-import os
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from skvfl.exceptions import ShareableError
-from skvfl.federation import Party, operation
+from skvfl._rows import rows_without_values
+from skvfl._sklearn import _safe_indexing
+from skvfl.exceptions import SettingsError, ShareableError
+from skvfl.federation import Holding, Party, operation
 from skvfl.federation._party import run
-from skvfl.nn._steps import TINY, infer
+from skvfl.nn._build import Build, Optimize
+from skvfl.nn._labels import Codec
+from skvfl.nn._steps import infer
 from skvfl.nn._streams import private_generator
-from skvfl.privacy import (
-    MASK_FORWARD,
-    MASK_GRADIENT,
-    Aggregator,
-    FixedPoint,
-    Masker,
-    SecureAggregationError,
-    open_ids,
-    seal_ids,
+from skvfl.privacy import SecureAggregationError, open_ids, seal_ids
+from skvfl.privacy._masks import SERVER
+from skvfl.vfedsec._agreement import (
+    GRADIENT,
+    UPDATE,
+    AgreedSettings,
+    Keys,
+    Masks,
+    check_contributors,
+    own_ring,
 )
-from skvfl.privacy._keys import PROTOCOL, context, fingerprint
-from skvfl.privacy._masks import SERVER, _is_tag, _nonce, _tag
-from skvfl.privacy._sealed_keys import SEALED_KEY, open_key, seal_key
 
-GRADIENT = "gradient of the secure layer"
-UPDATE = "gradient of the cluster"
 _COLUMNS = "prepared columns"
-_GRADIENT_RANGE = 64
 _NOT_HELD = -1
+# What a client says of a row of the run.
+NOT_MINE, EMPTY, FILLED = range(3)
 
 
-class Agreement(NamedTuple):
-    """What all clients and the server have agreed on.
+@dataclass
+class Rows:
+    """Ids of rows to which the client contributes, where they are, and their block."""
+
+    after: ClassVar = "say_rows"
+    ids: np.ndarray
+    place: np.ndarray
+    block: Any
+
+
+@dataclass
+class Inputs:
+    """Prepared columns of the rows to which the client contributes."""
+
+    after: ClassVar = "prepare"
+    values: torch.Tensor
+
+
+@dataclass
+class Training:
+    """What takes the client's steps."""
+
+    after: ClassVar = "prepare"
+    optimizer: Any
+
+
+@dataclass
+class Contribution:
+    """Of the batch under way: with its graph, and which of the batch's rows it has."""
+
+    after: ClassVar = "forward"
+    cut: torch.Tensor | None
+    positions: np.ndarray
+
+
+@dataclass
+class Best:
+    """Copy of the local module that did best on held-out rows."""
+
+    after: ClassVar = "remember"
+    model: nn.Module
+
+
+@dataclass
+class Holders:
+    """Which rows each passive client holds; None is all of them."""
+
+    after: ClassVar = "take_rows"
+    rows: dict[str, np.ndarray | None]
+
+
+@dataclass
+class Shared:
+    """Labels and weights of all rows, as the server is sent them."""
+
+    after: ClassVar = "begin_training"
+    labels: np.ndarray
+    weights: np.ndarray | None
+
+
+@dataclass
+class Order:
+    """Order in which the rows are selected."""
+
+    after: ClassVar = "begin_training"
+    shuffle: Callable
+    rows: np.ndarray
+
+
+@dataclass
+class Selection:
+    """Ids of the rows of the batch under way."""
+
+    after: ClassVar = "select"
+    batch: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings(AgreedSettings, role="vfedsec.passive"):
+    """What a passive client is told; the estimator's parameters of these names.
 
     Parameters
     ----------
-    clusters : dict of str to list of str
-        Names of the clients that hold each party's columns.
-    active : str
-        Name of the client that holds the labels and selects the rows.
-    width : int
-        Number of outputs of the secure layer.
-    bound : float
-        Largest magnitude of any client's contribution to the secure layer. A gradient
-        may be 64 times as large.
-    bits : {32, 64}
-        Size of one number of the secure layer.
-    masked : bool
-        Whether there are keys, masks and sealed row ids.
+    partly_held : bool, default=False
+        Whether nobody holds some rows of the client's party, as ``clients`` says.
     """
 
-    clusters: dict
-    active: str
-    width: int
-    bound: float
-    bits: int
-    masked: bool
+    bottom: Any
+    partly_held: bool = False
 
-    @property
-    def clients(self):
-        """All clients, in the order of the masks."""
-        return [client for cluster in self.clusters.values() for client in cluster]
+    def make(self, member):
+        """A client with a local module, keys and masks of its own."""
+        if not member.n_columns:
+            raise SettingsError("it holds no columns: leave it out")
+        return SecureClient(**self._parts(member))
 
-    @property
-    def everybody(self):
-        """All clients and the server: those who share keys."""
-        return [*self.clients, SERVER]
+    def live(self, words, streams, name):
+        """Objects that words can only refer to, for a member of a simulation.
 
-    @property
-    def passive(self):
-        """All clients but the active one."""
-        return [client for client in self.clients if client != self.active]
-
-    @property
-    def shared(self):
-        """Clusters of several clients, which share a local module."""
-        return {n: cluster for n, cluster in self.clusters.items() if len(cluster) > 1}
-
-    def masker(self, ring, cluster=None):
-        """A client's side of the sum over all clients, or over those of a cluster."""
-        numbers = self._numbers(cluster)
-        if not self.masked:
-            return _Encoder(numbers)
-        if cluster is None:
-            return Masker(ring, self.clients, numbers, purpose=MASK_FORWARD)
-        return _ClusterMasker(ring, cluster, numbers)
-
-    def aggregator(self, ring, cluster=None):
-        """The server's side of the same sum."""
-        if not self.masked:
-            return _Decoder(self._numbers(cluster))
-        clients, purpose = self.clients, MASK_FORWARD
-        if cluster is not None:
-            clients, purpose = cluster, MASK_GRADIENT
-        return Aggregator(ring, clients, self._numbers(cluster), purpose=purpose)
-
-    def sign(self, ring, receiver, what, array, round_id):
-        """Tag of an array in the clear, for one receiver; None without keys."""
-        if not self.masked:
-            return None
-        ring.claim(f"{what} for {receiver!r}", round_id)
-        aead = ring.aead(receiver, _terms(what, array.dtype), sender=ring.name)
-        return _tag(aead, _nonce(round_id, 0), array)
-
-    def verify(self, ring, sender, what, array, tag, round_id):
-        """Check the tag of an array that is new in this round.
-
-        Raises
-        ------
-        SecureAggregationError
-            If the array was altered or replayed; names the sender.
+        Clients of one cluster prepare their columns alike, so what a seed of the user's
+        says goes by the party's name.
         """
-        if not self.masked:
-            return
-        aead = ring.aead(sender, _terms(what, array.dtype), sender=sender)
-        nonce = _nonce(round_id, 0)
-        if not isinstance(tag, np.ndarray) or not _is_tag(tag, aead, nonce, array):
-            raise SecureAggregationError(
-                sender,
-                f"the {what} that {ring.name!r} received from it for round {round_id} "
-                "fails authentication: it was altered or replayed, or made by somebody "
-                "else",
-            )
-        ring.claim(f"{what} from {sender!r}", round_id)
+        (party,) = (p for p, cluster in self.clusters.items() if name in cluster)
+        return super().live(words, streams, party)
 
-    def _numbers(self, cluster):
-        if cluster is None:
-            return FixedPoint(len(self.clients), bound=self.bound, bits=self.bits)
-        return FixedPoint(len(cluster), bound=_GRADIENT_RANGE * self.bound, bits=64)
+    def _parts(self, member):
+        return {
+            "name": member.name,
+            "transformer": member.transformer(self.transformer),
+            "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
+            "optimize": Optimize(self.optimizer, self.lr),
+            "stream": member.stream("models"),
+            "agreement": self.agreement,
+            "ring": own_ring(member),
+            "partly_held": self.partly_held,
+        }
 
 
-class _ClusterMasker:
-    """A client's side of the sum over its cluster, which the server cannot read.
+@dataclass(frozen=True, kw_only=True)
+class ActiveSettings(ClientSettings, role="vfedsec.active"):
+    """What the active client is told; the estimator's parameters of these names."""
 
-    The server knows the gradient of the secure layer, and from a cluster's gradient it
-    could compute rows: with linear local modules by solving linear equations. That is
-    why the first client of the cluster draws a key for every round, adds one more mask
-    under it, and seals the key for each of the others. The mask of one client is enough
-    to hide the sum, and it goes off exactly, as all numbers are taken modulo 2^64. A
-    key for each round, not for each key epoch, takes no message of its own: it goes
-    where the gradient goes.
-
-    Parameters
-    ----------
-    ring : KeyRing
-        The client's keys.
-    cluster : list of str
-        Names of the cluster's clients.
-    fixed_point : FixedPoint
-        The same for all.
-    """
-
-    def __init__(self, ring, cluster, fixed_point):
-        self._ring = ring
-        self._first, *self._others = cluster
-        self._masker = Masker(ring, cluster, fixed_point, purpose=MASK_GRADIENT)
-        self._key = None
-
-    def mask(self, values, *, round_id, what):
-        """Message for the server; the first client's has the sealed keys as well."""
-        ring = self._ring
-        if ring.name != self._first:
-            return self._masker.mask(values, round_id=round_id, what=what)
-        self._key = key = os.urandom(32)
-        message = self._masker.mask(values, round_id=round_id, what=what, key=key)
-        sealed = [seal_key(ring, peer, key, round_id=round_id) for peer in self._others]
-        return {**message, "keys": np.stack(sealed)}
-
-    def unmask(self, total, sealed, *, round_id):
-        """Gradient of the whole cluster."""
-        key = self._key
-        if self._ring.name != self._first:
-            key = open_key(self._ring, self._first, sealed, round_id=round_id)
-        return self._masker.unmask(total, key, round_id=round_id)
-
-
-class _Encoder:
-    """Fixed-point numbers in the clear, with the interface of the maskers."""
-
-    def __init__(self, fixed_point):
-        self._fixed_point = fixed_point
-
-    def mask(self, values, *, round_id, what):
-        return {"masked": self._fixed_point.encode(values, what)}
-
-    def unmask(self, total, sealed, *, round_id):
-        return total
-
-
-class _Decoder:
-    """Sum of fixed-point numbers, with the interface of ``Aggregator``."""
-
-    def __init__(self, fixed_point):
-        self._fixed_point = fixed_point
-
-    def total(self, messages, *, round_id):
-        shape = None
-        for name, message in messages.items():
-            sent = message.get("masked") if isinstance(message, dict) else None
-            if getattr(sent, "dtype", None) != self._fixed_point.dtype or (
-                shape not in (None, sent.shape)
-            ):
-                raise SecureAggregationError(
-                    name, "it did not send an array of numbers like the others"
-                )
-            shape = sent.shape
-        first, *others = (message["masked"] for message in messages.values())
-        for other in others:
-            first = first + other
-        return self._fixed_point.decode(first)
-
-    def add_up(self, messages, *, round_id):
-        return self.total(messages, round_id=round_id).astype(np.float32)
+    def make(self, member):
+        """The client that has the labels."""
+        codec = Codec(member.holding.labels)
+        order = member.stream("order")
+        return ActiveClient(**self._parts(member), to_order=order, codec=codec)
 
 
 class SecureClient(Party):
@@ -247,10 +193,22 @@ class SecureClient(Party):
         What all have agreed on.
     ring : KeyRing
         The client's keys.
+    partly_held : bool
+        Whether nobody holds some rows of the client's party.
     """
 
+    made_by: ClassVar = {"_bottom": "prepare"}
+
     def __init__(
-        self, name, transformer, build_bottom, optimize, stream, agreement, ring
+        self,
+        name,
+        transformer,
+        build_bottom,
+        optimize,
+        stream,
+        agreement,
+        ring,
+        partly_held,
     ):
         super().__init__(name)
         self._transformer = transformer
@@ -259,26 +217,19 @@ class SecureClient(Party):
         self._generator = private_generator(stream)
         self._agreement = agreement
         self._ring = ring
+        self._partly_held = partly_held
         (self._cluster,) = (c for c in agreement.clusters.values() if name in c)
+        self._begin()
 
-    def holding(self, **data):
-        """Copy that holds ``data`` and has keys of its own, agreed on in each run."""
-        party = super().holding(**data)
+    def _begin(self):
+        self.hold(self._agreement.masks(self._ring, self._cluster))
+
+    def again(self):
+        """The same client for another run, with keys of its own."""
+        party = super().again()
         party._ring = copy.copy(self._ring)
-        ids = party._held["ids"]
-        party._held["place"] = np.full(ids.max(initial=0) + 2, -1)
-        party._held["place"][ids] = np.arange(len(ids))
-        party._held["layer"] = self._agreement.masker(party._ring)
-        if len(self._cluster) > 1:
-            party._held["gradients"] = self._agreement.masker(
-                party._ring, self._cluster
-            )
+        party._begin()
         return party
-
-    @property
-    def fingerprint(self):
-        """Fingerprint of this client's identity."""
-        return self._ring.fingerprint
 
     def release(self):
         """Drop the block and the keys; identity and local module stay."""
@@ -286,6 +237,52 @@ class SecureClient(Party):
         self._ring.forget()
         if hasattr(self, "_bottom"):
             self._bottom.eval()
+
+    @operation
+    def say_rows(self, n_rows, fitting, imputes):
+        """Say which rows of the run the client holds.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows of the run.
+        fitting : bool
+            Whether they are rows to learn from; otherwise they are to be served.
+        imputes : bool
+            Whether rows to be served are imputed of which the client has no cell.
+
+        Returns
+        -------
+        codes : ndarray of shape (n_rows,) or None
+            0 for a row that is not the client's, 1 for one of its own of which it has
+            no cell, else 2. None if all are 2.
+        """
+        codes = self._codes(n_rows, fitting, imputes)
+        return None if (codes == FILLED).all() else codes
+
+    def _codes(self, n_rows, fitting, keeps_empty):
+        holding = self.held(Holding)
+        ids = np.arange(holding.n_rows) if holding.rows is None else holding.rows
+        if (
+            len(ids) != holding.n_rows
+            or max(len(ids), ids.max(initial=-1) + 1) > n_rows
+        ):
+            raise ShareableError(f"its rows are not among the {n_rows} of the run")
+        said = np.full(len(ids), FILLED, np.uint8)
+        # A gap in a single column is imputed like others, unless its party was said to
+        # lack rows, which a table to be served can only say by gaps.
+        if holding.n_columns > 1 or (self._partly_held and not fitting):
+            said[rows_without_values(holding.block)] = EMPTY
+        codes = np.full(n_rows, NOT_MINE, np.uint8)
+        codes[ids] = said
+        block = holding.block
+        if not (fitting or keeps_empty) and (said == EMPTY).any():
+            there = np.flatnonzero(said == FILLED)
+            ids, block = ids[there], _safe_indexing(block, there)
+        place = np.full(ids.max(initial=0) + 2, -1)
+        place[ids] = np.arange(len(ids))
+        self.hold(Rows(ids, place, block))
+        return codes
 
     @operation
     def offer_keys(self, session, epoch):
@@ -312,7 +309,7 @@ class SecureClient(Party):
 
     @property
     def _keys(self):
-        return _Keys(self._ring, self._agreement)
+        return Keys(self._ring, self._agreement)
 
     @operation
     def prepare(self):
@@ -320,13 +317,12 @@ class SecureClient(Party):
         if self._transformer is None:
             self._bottom = _Bias(self._agreement.width)
         else:
-            block = self._held["block"]
-            self._held["inputs"] = _tensor(run(self._transformer.fit_transform, block))
-            n_inputs = self._held["inputs"].shape[1]
-            self._bottom = self._build_bottom(n_inputs, self._generator)
+            inputs = run(self._transformer.fit_transform, self.held(Rows).block)
+            self.hold(Inputs(_tensor(inputs)))
+            self._bottom = self._build_bottom(inputs.shape[1], self._generator)
             if self.name != self._agreement.active:
                 _drop_last_bias(self._bottom)
-        self._held["optimizer"] = self._optimize(list(self._bottom.parameters()))
+        self.hold(Training(self._optimize(list(self._bottom.parameters()))))
         self._check_bottom()
 
     def _check_bottom(self):
@@ -361,7 +357,7 @@ class SecureClient(Party):
 
     def _signature(self, sender, peer):
         names = getattr(self._transformer, "get_feature_names_out", list)()
-        described = repr((self._held["inputs"].shape[1], [str(n) for n in names]))
+        described = repr((self.held(Inputs).values.shape[1], [str(n) for n in names]))
         key = b"none"
         if self._agreement.masked:
             key = self._ring.key(peer, _COLUMNS, sender=sender)
@@ -389,9 +385,9 @@ class SecureClient(Party):
         elif positions.size:
             cut = infer(self._bottom, self._inputs().index_select(0, rows))
         if training:
-            self._held["cut"], self._held["positions"] = cut, positions
+            self.hold(Contribution(cut, positions))
         values = _spread(cut, positions, (n_rows, self._agreement.width))
-        return self._held["layer"].mask(
+        return self.held(Masks).layer.mask(
             values, round_id=round_id, what="its contribution to the secure layer"
         )
 
@@ -411,8 +407,9 @@ class SecureClient(Party):
     def _find(self, batch):
         """Where the rows are in the block."""
         ids, positions = batch
-        rows = self._held["place"].take(ids, mode="clip")
-        if not np.array_equal(self._held["ids"][rows], ids):
+        held = self.held(Rows)
+        rows = held.place.take(ids, mode="clip")
+        if not np.array_equal(held.ids[rows], ids):
             raise SecureAggregationError(
                 self._agreement.active,
                 f"{self.name!r} does not hold a row that it chose",
@@ -420,13 +417,13 @@ class SecureClient(Party):
         return torch.from_numpy(rows), positions
 
     def _inputs(self):
-        if "inputs" not in self._held:
-            self._held["inputs"] = (
-                torch.empty(len(self._held["ids"]), 0)
-                if self._transformer is None
-                else _tensor(run(self._transformer.transform, self._held["block"]))
-            )
-        return self._held["inputs"]
+        if not self.holds(Inputs):
+            rows = self.held(Rows)
+            values = torch.empty(len(rows.ids), 0)
+            if self._transformer is not None:
+                values = _tensor(run(self._transformer.transform, rows.block))
+            self.hold(Inputs(values))
+        return self.held(Inputs).values
 
     @operation
     def backward(self, round_id, gradient, tag=None):
@@ -445,9 +442,10 @@ class SecureClient(Party):
             The server's, for this client.
         """
         self._agreement.verify(self._ring, SERVER, GRADIENT, gradient, tag, round_id)
-        optimizer = self._held["optimizer"]
+        contribution, optimizer = self.held(Contribution), self.held(Training).optimizer
+        cut, positions = contribution.cut, contribution.positions
+        self.drop(Contribution)
         optimizer.zero_grad()
-        cut, positions = self._held.pop("cut"), self._held.pop("positions")
         if cut is not None:
             gradient = torch.from_numpy(gradient)
             if len(positions) < len(gradient):
@@ -468,7 +466,7 @@ class SecureClient(Party):
             else p.grad.numpy().ravel()
             for p in self._bottom.parameters()
         ]
-        return self._held["gradients"].mask(
+        return self.held(Masks).gradients.mask(
             np.concatenate(values),
             round_id=round_id,
             what="its gradient of the local module",
@@ -490,24 +488,26 @@ class SecureClient(Party):
             Key of the mask, which the cluster's first client has sealed for this one.
         """
         self._agreement.verify(self._ring, SERVER, UPDATE, gradient, tag, round_id)
-        gradient = self._held["gradients"].unmask(gradient, key, round_id=round_id)
+        gradients = self.held(Masks).gradients
+        gradient = gradients.unmask(gradient, key, round_id=round_id)
         gradient = gradient.astype(np.float32)
         parameters = list(self._bottom.parameters())
         sizes = [p.numel() for p in parameters]
         parts = torch.from_numpy(gradient).split(sizes)
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter).clone()
-        self._held["optimizer"].step()
+        self.held(Training).optimizer.step()
 
     @operation
     def remember(self):
         """Keep a copy of the local module as it is."""
-        self._best = copy.deepcopy(self._bottom)
+        self.hold(Best(copy.deepcopy(self._bottom)))
 
     @operation
     def recall(self):
         """Go back to the copy that was kept last."""
-        self._bottom = self.__dict__.pop("_best")
+        self._bottom = self.held(Best).model
+        self.drop(Best)
 
 
 class ActiveClient(SecureClient):
@@ -517,33 +517,71 @@ class ActiveClient(SecureClient):
 
     Parameters
     ----------
-    name, transformer, build_bottom, optimize, stream, agreement, ring
+    **client : dict
         As for :class:`SecureClient`.
     to_order : SeedSequence
         Of the order of rows.
+    codec : Codec
+        How labels are written, and outputs read.
     """
 
-    def __init__(
-        self,
-        name,
-        transformer,
-        build_bottom,
-        optimize,
-        stream,
-        agreement,
-        ring,
-        to_order,
-    ):
-        super().__init__(
-            name, transformer, build_bottom, optimize, stream, agreement, ring
-        )
+    def __init__(self, *, to_order, codec, **client):
+        super().__init__(**client)
         self._to_order = to_order
+        self._codec = codec
+
+    @operation
+    def take_rows(self, n_rows, fitting, imputes, rows):
+        """Learn which rows the passive clients hold.
+
+        Parameters
+        ----------
+        n_rows, fitting, imputes
+            As :meth:`say_rows` takes them.
+        rows : dict of str to ndarray or None
+            What each passive client's :meth:`say_rows` returned.
+
+        Raises
+        ------
+        BareRowsError
+            With masks, if fewer than two organisations have columns of a row.
+        """
+        # It has chosen the rows, so it holds them.
+        own = {self.name: self._codes(n_rows, fitting, keeps_empty=True)}
+        if self._agreement.masked:
+            check_contributors(self._filled(n_rows, rows | own), n_rows)
+        least = EMPTY if fitting or imputes else FILLED
+        held = {c: None if r is None else r >= least for c, r in rows.items()}
+        self.hold(Holders(held))
+
+    def _filled(self, n_rows, rows):
+        """Rows of which each party has columns with something in them.
+
+        An active party without columns is left out, since it does not hide what others
+        contribute: its bias is the same in all rows, starts at zero and follows the
+        gradients that the server computes itself.
+        """
+        filled = {}
+        for party, cluster in self._agreement.clusters.items():
+            if self.name in cluster and self._transformer is None:
+                continue
+            said = [rows[client] for client in cluster]
+            held = [np.full(n_rows, FILLED) if r is None else r for r in said]
+            filled[party] = (np.array(held) == FILLED).any(axis=0)
+        return filled
 
     @operation
     def begin_training(self):
         """Choose an order of all rows, the last of which may be held out."""
-        self._held["shuffle"] = np.random.default_rng(self._to_order).permutation
-        self._held["order"] = self._held["shuffle"](self._held["ids"])
+        labels = self.held(Holding).labels
+        encoded, weights = self._codec.encode(labels.values), labels.weights
+        if labels.n_classes is not None:
+            encoded = encoded.astype(np.min_scalar_type(labels.n_classes - 1))
+        if weights is not None:
+            weights = weights.astype(np.float32)
+        self.hold(Shared(encoded, weights))
+        shuffle = np.random.default_rng(self._to_order).permutation
+        self.hold(Order(shuffle, shuffle(self.held(Rows).ids)))
 
     @operation
     def begin_epoch(self, n_train):
@@ -554,8 +592,8 @@ class ActiveClient(SecureClient):
         n_train : int
             Number of rows that are trained on.
         """
-        order = self._held["order"]
-        order[:n_train] = self._held["shuffle"](order[:n_train])
+        order = self.held(Order)
+        order.rows[:n_train] = order.shuffle(order.rows[:n_train])
 
     @operation
     def select(self, round_id, start, stop):
@@ -568,24 +606,39 @@ class ActiveClient(SecureClient):
         start, stop : int
             Bounds of the batch in the order of rows.
         """
-        rows = self._held.get("order", self._held["ids"])[start:stop]
-        self._held["batch"] = rows
+        trains = self.holds(Order)
+        rows = self.held(Order).rows if trains else self.held(Rows).ids
+        rows = rows[start:stop]
+        self.hold(Selection(rows))
         every = np.arange(len(rows))
         ids = [
             self._seal(client, rows, held, round_id)
             for client, held in (
                 (client, every if mine is None else np.flatnonzero(mine[rows]))
-                for client, mine in self._held["holders"].items()
+                for client, mine in self.held(Holders).rows.items()
             )
         ]
         chosen = {"ids": np.stack(ids)}
-        for what in ("labels", "weights"):
-            if self._held.get(what) is not None:
-                chosen[what] = self._held[what][rows]
-                chosen[f"tag of {what}"] = self._agreement.sign(
-                    self._ring, SERVER, what, chosen[what], round_id
-                )
+        told = vars(self.held(Shared)) if self.holds(Shared) else {}
+        for what, array in told.items():
+            if array is None:
+                continue
+            chosen[what] = array[rows]
+            chosen[f"tag of {what}"] = self._agreement.sign(
+                self._ring, SERVER, what, chosen[what], round_id
+            )
         return chosen
+
+    @operation
+    def answer(self, outputs):
+        """Probabilities of classes, or targets in their own units.
+
+        Parameters
+        ----------
+        outputs : ndarray of shape (n_rows, n_outputs)
+            Of the server's global module.
+        """
+        return self._codec.decode(outputs)
 
     def _seal(self, client, rows, positions, round_id):
         if self._agreement.masked:
@@ -602,181 +655,7 @@ class ActiveClient(SecureClient):
         return ids
 
     def _read(self, ids, n_rows, round_id):
-        return self._held["batch"], np.arange(n_rows)
-
-
-class SecureServer:
-    """The server of vFedSec: it adds up what it cannot read, and holds the top model.
-
-    Parameters
-    ----------
-    agreement : Agreement
-        What all have agreed on.
-    build_top : callable
-        ``build_top(n_inputs, generator)`` gives the global module.
-    stream : SeedSequence
-        The server's private one.
-    ring : KeyRing
-        The server's keys.
-    """
-
-    def __init__(self, agreement, build_top, stream, ring):
-        self.agreement = agreement
-        self._ring = ring
-        self._top = build_top(agreement.width, private_generator(stream))
-
-    def opened(self):
-        """Copy with keys of its own, agreed on in each run; the model is shared."""
-        server = copy.copy(self)
-        agreement, server._ring = self.agreement, copy.copy(self._ring)
-        server._layer = agreement.aggregator(server._ring)
-        server._gradients = {
-            name: agreement.aggregator(server._ring, cluster)
-            for name, cluster in agreement.shared.items()
-        }
-        return server
-
-    def closed(self):
-        """Copy without keys and without what only training needs."""
-        server = SecureServer.__new__(SecureServer)
-        server.agreement, server._top = self.agreement, self._top.eval()
-        server._ring = copy.copy(self._ring)
-        return server
-
-    @property
-    def fingerprint(self):
-        """Fingerprint of the server's identity."""
-        return self._ring.fingerprint
-
-    @property
-    def keys(self):
-        """The server's part in agreeing on keys."""
-        return _Keys(self._ring, self.agreement)
-
-    def add_up(self, messages, n_rows, round_id):
-        """Output of the secure layer for a batch.
-
-        Parameters
-        ----------
-        messages : dict of str to message
-            Every client's masked contribution.
-        n_rows : int
-            Number of rows of the batch.
-        round_id : int
-            Number of the round.
-
-        Returns
-        -------
-        total : ndarray of shape (n_rows, width), dtype float32
-        """
-        total = self._layer.total(messages, round_id=round_id)
-        if total.shape != (n_rows, self.agreement.width):
-            raise SecureAggregationError(
-                self.agreement.clients[0],
-                f"it and all others sent arrays of shape {total.shape} where "
-                f"{(n_rows, self.agreement.width)} was due",
-            )
-        return total.astype(np.float32)
-
-    def add_up_gradients(self, cluster, messages, round_id):
-        """Gradient of a cluster's local module over all of its rows in the batch.
-
-        It is masked still, as only the cluster's clients can read it.
-        """
-        return self._gradients[cluster].add_up(messages, round_id=round_id)
-
-    def take_keys(self, cluster, messages):
-        """Keys that the first client of a cluster has sealed for each of the others.
-
-        They are taken out of its message.
-        """
-        first, *others = self.agreement.shared[cluster]
-        if not self.agreement.masked:
-            return {}
-        message = messages.get(first)
-        sealed = message.get("keys") if isinstance(message, dict) else None
-        if (
-            not isinstance(sealed, np.ndarray)
-            or sealed.dtype != np.uint8
-            or sealed.shape != (len(others), SEALED_KEY)
-        ):
-            raise SecureAggregationError(
-                first,
-                f"it did not send {SEALED_KEY} bytes to each of {others} for the key "
-                "of their mask",
-            )
-        messages[first] = {k: v for k, v in message.items() if k != "keys"}
-        return dict(zip(others, sealed, strict=True))
-
-    def receive(self, chosen, what, n_rows, round_id):
-        """Labels or weights of a batch from the active party; None if it sent none."""
-        if what not in chosen:
-            return None
-        active, array = self.agreement.active, chosen[what]
-        if not isinstance(array, np.ndarray) or array.shape[:1] != (n_rows,):
-            raise SecureAggregationError(
-                active,
-                f"its {what} are not an array for the {n_rows} rows of the batch",
-            )
-        tag = chosen.get(f"tag of {what}")
-        self.agreement.verify(self._ring, active, what, array, tag, round_id)
-        return array
-
-    def tags(self, clients, what, array, round_id):
-        """Tag of an array for each of the clients it is sent to."""
-        sign = self.agreement.sign
-        return {
-            name: {"tag": sign(self._ring, name, what, array, round_id)}
-            for name in clients
-        }
-
-    def begin_training(self, optimize, loss):
-        """Take an optimiser, and ``loss(outputs, labels)`` of each row."""
-        self._optimizer = optimize(list(self._top.parameters()))
-        self._loss = loss
-
-    def learn(self, total, labels, weights):
-        """One step: mean loss and weight of a batch, gradient of the secure layer."""
-        cut = torch.from_numpy(total).requires_grad_()
-        loss, size = self._losses(self._top.train()(cut), labels, weights)
-        loss = loss / max(size, TINY)
-        self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
-        return {"loss": loss.item(), "weight": float(size)}, cut.grad.numpy()
-
-    def evaluate(self, total, labels, weights):
-        """Sum of the losses of rows, and of their weights."""
-        with torch.inference_mode():
-            outputs = infer(self._top, torch.from_numpy(total)).float()
-            loss, size = self._losses(outputs, labels, weights)
-            return loss.item(), float(size)
-
-    def predict(self, total):
-        """Outputs of the global module."""
-        return infer(self._top, torch.from_numpy(total)).numpy()
-
-    def remember(self):
-        """Keep a copy of the global module as it is."""
-        self._best = copy.deepcopy(self._top)
-
-    def recall(self):
-        """Go back to the copy that was kept last."""
-        self._top = self._best
-
-    def _losses(self, outputs, labels, weights):
-        if labels.dtype.kind == "u":
-            labels = labels.astype(np.int64)
-        losses = self._loss(outputs, torch.from_numpy(labels))
-        if weights is None:
-            return losses.sum(), len(losses)
-        weights = torch.from_numpy(weights)
-        return (losses * weights).sum(), weights.sum()
-
-
-@lru_cache
-def _terms(what, dtype):
-    return context(PROTOCOL, what, dtype.str)
+        return self.held(Selection).batch, np.arange(n_rows)
 
 
 class _Bias(nn.Module):
@@ -814,62 +693,3 @@ def _spread(cut, positions, shape):
     spread = np.zeros(shape, np.float32)
     spread[positions] = values
     return spread
-
-
-class _Keys:
-    """One organisation's part in agreeing on keys: one row for each peer."""
-
-    def __init__(self, ring, agreement):
-        self._ring = ring
-        self._peers = [name for name in agreement.everybody if name != ring.name]
-
-    def offer(self, session, epoch):
-        keys = self._ring.public_keys(self._peers, session=session, epoch=epoch)
-        return np.stack([keys[peer] for peer in self._peers])
-
-    def agree(self, parcels):
-        received = dict(zip(self._peers, parcels, strict=True))
-        proofs = self._ring.agree(received)
-        met = {
-            peer: fingerprint(keys[:32].tobytes()) for peer, keys in received.items()
-        }
-        self._ring.pinned = met | self._ring.pinned
-        return np.stack([proofs[peer] for peer in self._peers])
-
-    def confirm(self, parcels):
-        self._ring.confirm(dict(zip(self._peers, parcels, strict=True)))
-
-
-def relay(sent, names, size):
-    """Hand everybody what the others have sent to it.
-
-    Parameters
-    ----------
-    sent : dict of str to ndarray of uint8 of shape (n_names - 1, size)
-        Each one's parcels for the others, in the order of names.
-    names : list of str
-        Everybody.
-    size : int
-        Bytes of a parcel.
-
-    Returns
-    -------
-    received : dict of str to ndarray of uint8 of shape (n_names - 1, size)
-        The others' parcels for each one, in the order of names.
-    """
-    n_names = len(names)
-    for name in names:
-        parcels = sent.get(name)
-        if (
-            not isinstance(parcels, np.ndarray)
-            or parcels.dtype != np.uint8
-            or parcels.shape != (n_names - 1, size)
-        ):
-            raise SecureAggregationError(
-                name, f"it did not send {size} bytes to each of the others for the keys"
-            )
-    others = ~np.eye(n_names, dtype=bool)
-    parcels = np.zeros((n_names, n_names, size), np.uint8)
-    parcels[others] = np.concatenate([sent[name] for name in names])
-    received = np.split(parcels.swapaxes(0, 1)[others], n_names)
-    return dict(zip(names, received, strict=True))

@@ -1,0 +1,366 @@
+"""vFedSec: what the clients and the server have agreed on, and their masks."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from skvfl.exceptions import SettingsError, ShareableError
+from skvfl.federation import Settings
+from skvfl.privacy import (
+    MASK_FORWARD,
+    MASK_GRADIENT,
+    Aggregator,
+    FixedPoint,
+    KeyRing,
+    Masker,
+    SecureAggregationError,
+)
+from skvfl.privacy._keys import PROTOCOL, context, fingerprint
+from skvfl.privacy._masks import SERVER, _is_tag, _nonce, _tag
+from skvfl.privacy._sealed_keys import open_key, seal_key
+
+GRADIENT = "gradient of the secure layer"
+UPDATE = "gradient of the cluster"
+KEY_RING = "key_ring"
+_GRADIENT_RANGE = 64
+
+
+@dataclass
+class Masks:
+    """What hides the client's contributions, under keys of this run."""
+
+    after: ClassVar = "open"
+    layer: Any
+    gradients: Any
+
+
+class BareRowsError(ShareableError, ValueError):
+    """Rows whose sum over all clients would show what one organisation contributes."""
+
+
+class Agreement(NamedTuple):
+    """What all clients and the server have agreed on.
+
+    Parameters
+    ----------
+    clusters : dict of str to list of str
+        Names of the clients that hold each party's columns.
+    active : str
+        Name of the client that holds the labels and selects the rows.
+    width : int
+        Number of outputs of the secure layer.
+    bound : float
+        Largest magnitude of any client's contribution to the secure layer. A gradient
+        may be 64 times as large.
+    bits : {32, 64}
+        Size of one number of the secure layer.
+    masked : bool
+        Whether there are keys, masks and sealed row ids.
+    """
+
+    clusters: dict
+    active: str
+    width: int
+    bound: float
+    bits: int
+    masked: bool
+
+    @property
+    def clients(self):
+        """All clients, in the order of the masks."""
+        return [client for cluster in self.clusters.values() for client in cluster]
+
+    @property
+    def everybody(self):
+        """All clients and the server: those who share keys."""
+        return [*self.clients, SERVER]
+
+    @property
+    def passive(self):
+        """All clients but the active one."""
+        return [client for client in self.clients if client != self.active]
+
+    @property
+    def shared(self):
+        """Clusters of several clients, which share a local module."""
+        return {n: cluster for n, cluster in self.clusters.items() if len(cluster) > 1}
+
+    def masks(self, ring, cluster):
+        """What hides the contributions of a client of a cluster."""
+        gradients = self.masker(ring, cluster) if len(cluster) > 1 else None
+        return Masks(self.masker(ring), gradients)
+
+    def masker(self, ring, cluster=None):
+        """A client's side of the sum over all clients, or over those of a cluster."""
+        numbers = self._numbers(cluster)
+        if not self.masked:
+            return _Encoder(numbers)
+        if cluster is None:
+            return Masker(ring, self.clients, numbers, purpose=MASK_FORWARD)
+        return _ClusterMasker(ring, cluster, numbers)
+
+    def aggregator(self, ring, cluster=None):
+        """The server's side of the same sum."""
+        if not self.masked:
+            return _Decoder(self._numbers(cluster))
+        clients, purpose = self.clients, MASK_FORWARD
+        if cluster is not None:
+            clients, purpose = cluster, MASK_GRADIENT
+        return Aggregator(ring, clients, self._numbers(cluster), purpose=purpose)
+
+    def sign(self, ring, receiver, what, array, round_id):
+        """Tag of an array in the clear, for one receiver; None without keys."""
+        if not self.masked:
+            return None
+        ring.claim(f"{what} for {receiver!r}", round_id)
+        aead = ring.aead(receiver, _terms(what, array.dtype), sender=ring.name)
+        return _tag(aead, _nonce(round_id, 0), array)
+
+    def verify(self, ring, sender, what, array, tag, round_id):
+        """Check the tag of an array that is new in this round.
+
+        Raises
+        ------
+        SecureAggregationError
+            If the array was altered or replayed; names the sender.
+        """
+        if not self.masked:
+            return
+        aead = ring.aead(sender, _terms(what, array.dtype), sender=sender)
+        nonce = _nonce(round_id, 0)
+        if not isinstance(tag, np.ndarray) or not _is_tag(tag, aead, nonce, array):
+            raise SecureAggregationError(
+                sender,
+                f"the {what} that {ring.name!r} received from it for round {round_id} "
+                "fails authentication: it was altered or replayed, or made by somebody "
+                "else",
+            )
+        ring.claim(f"{what} from {sender!r}", round_id)
+
+    def _numbers(self, cluster):
+        if cluster is None:
+            return FixedPoint(len(self.clients), bound=self.bound, bits=self.bits)
+        return FixedPoint(len(cluster), bound=_GRADIENT_RANGE * self.bound, bits=64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreedSettings(Settings):
+    """What the clients and the server are all told; the estimator's parameters."""
+
+    clusters: dict
+    active: str
+    cut_width: int
+    bound: float
+    bits: int
+    masked: bool
+    lr: float
+    optimizer: Any = None
+
+    @property
+    def agreement(self):
+        """What all have agreed on."""
+        return Agreement(
+            clusters=self.clusters,
+            active=self.active,
+            width=self.cut_width,
+            bound=self.bound,
+            bits=self.bits,
+            masked=self.masked,
+        )
+
+
+def own_ring(member):
+    """An organisation's identity: the one that it has, or a new one.
+
+    Its secrets come from the operating system, in a simulation as well: a seed that is
+    known would be everybody's private key.
+    """
+    ring = member.own.get(KEY_RING, KeyRing(member.name))
+    if ring.name != member.name:
+        raise SettingsError(f"its own key ring is that of {ring.name!r}")
+    return copy.copy(ring)
+
+
+def check_contributors(filled, n_rows):
+    """Refuse rows whose sum over all clients is that of one organisation.
+
+    Parameters
+    ----------
+    filled : dict of str to ndarray of bool
+        Rows of which each organisation with columns has something.
+    n_rows : int
+        Number of rows of the run.
+
+    Raises
+    ------
+    BareRowsError
+        If fewer than two have something of a row; the message counts and names.
+    """
+    count = np.sum([*filled.values()], axis=0)
+    n_bare = int((count < 2).sum())
+    if not n_bare:
+        return
+    alone = {name: int((rows & (count == 1)).sum()) for name, rows in filled.items()}
+    said = [f"{n} of {name!r} alone" for name, n in alone.items() if n]
+    if not count.all():
+        said.append(f"{int((count == 0).sum())} of nobody")
+    raise BareRowsError(
+        f"{n_bare} of {n_rows} rows have columns of fewer than two organisations "
+        f"({', '.join(said)}), and the sum over all clients would show the server "
+        "what one of them contributes: leave out these rows, give columns of them "
+        "to one more party, or set masked=False, which hides nothing"
+    )
+
+
+class _ClusterMasker:
+    """A client's side of the sum over its cluster, which the server cannot read.
+
+    The server knows the gradient of the secure layer, and from a cluster's gradient it
+    could compute rows: with linear local modules by solving linear equations. That is
+    why the first client of the cluster draws a key for every round, adds one more mask
+    under it, and seals the key for each of the others. The mask of one client is enough
+    to hide the sum, and it goes off exactly, as all numbers are taken modulo 2^64. A
+    key for each round, not for each key epoch, takes no message of its own: it goes
+    where the gradient goes.
+
+    Parameters
+    ----------
+    ring : KeyRing
+        The client's keys.
+    cluster : list of str
+        Names of the cluster's clients.
+    fixed_point : FixedPoint
+        The same for all.
+    """
+
+    def __init__(self, ring, cluster, fixed_point):
+        self._ring = ring
+        self._first, *self._others = cluster
+        self._masker = Masker(ring, cluster, fixed_point, purpose=MASK_GRADIENT)
+        self._key = None
+
+    def mask(self, values, *, round_id, what):
+        """Message for the server; the first client's has the sealed keys as well."""
+        ring = self._ring
+        if ring.name != self._first:
+            return self._masker.mask(values, round_id=round_id, what=what)
+        self._key = key = os.urandom(32)
+        message = self._masker.mask(values, round_id=round_id, what=what, key=key)
+        sealed = [seal_key(ring, peer, key, round_id=round_id) for peer in self._others]
+        return {**message, "keys": np.stack(sealed)}
+
+    def unmask(self, total, sealed, *, round_id):
+        """Gradient of the whole cluster."""
+        key = self._key
+        if self._ring.name != self._first:
+            key = open_key(self._ring, self._first, sealed, round_id=round_id)
+        return self._masker.unmask(total, key, round_id=round_id)
+
+
+class _Encoder:
+    """Fixed-point numbers in the clear, with the interface of the maskers."""
+
+    def __init__(self, fixed_point):
+        self._fixed_point = fixed_point
+
+    def mask(self, values, *, round_id, what):
+        return {"masked": self._fixed_point.encode(values, what)}
+
+    def unmask(self, total, sealed, *, round_id):
+        return total
+
+
+class _Decoder:
+    """Sum of fixed-point numbers, with the interface of ``Aggregator``."""
+
+    def __init__(self, fixed_point):
+        self._fixed_point = fixed_point
+
+    def total(self, messages, *, round_id):
+        shape = None
+        for name, message in messages.items():
+            sent = message.get("masked") if isinstance(message, dict) else None
+            if getattr(sent, "dtype", None) != self._fixed_point.dtype or (
+                shape not in (None, sent.shape)
+            ):
+                raise SecureAggregationError(
+                    name, "it did not send an array of numbers like the others"
+                )
+            shape = sent.shape
+        first, *others = (message["masked"] for message in messages.values())
+        for other in others:
+            first = first + other
+        return self._fixed_point.decode(first)
+
+    def add_up(self, messages, *, round_id):
+        return self.total(messages, round_id=round_id).astype(np.float32)
+
+
+@lru_cache
+def _terms(what, dtype):
+    return context(PROTOCOL, what, dtype.str)
+
+
+class Keys:
+    """One organisation's part in agreeing on keys: one row for each peer."""
+
+    def __init__(self, ring, agreement):
+        self._ring = ring
+        self._peers = [name for name in agreement.everybody if name != ring.name]
+
+    def offer(self, session, epoch):
+        keys = self._ring.public_keys(self._peers, session=session, epoch=epoch)
+        return np.stack([keys[peer] for peer in self._peers])
+
+    def agree(self, parcels):
+        received = dict(zip(self._peers, parcels, strict=True))
+        proofs = self._ring.agree(received)
+        met = {
+            peer: fingerprint(keys[:32].tobytes()) for peer, keys in received.items()
+        }
+        self._ring.pinned = met | self._ring.pinned
+        return np.stack([proofs[peer] for peer in self._peers])
+
+    def confirm(self, parcels):
+        self._ring.confirm(dict(zip(self._peers, parcels, strict=True)))
+
+
+def relay(sent, names, size):
+    """Hand everybody what the others have sent to it.
+
+    Parameters
+    ----------
+    sent : dict of str to ndarray of uint8 of shape (n_names - 1, size)
+        Each one's parcels for the others, in the order of names.
+    names : list of str
+        Everybody.
+    size : int
+        Bytes of a parcel.
+
+    Returns
+    -------
+    received : dict of str to ndarray of uint8 of shape (n_names - 1, size)
+        The others' parcels for each one, in the order of names.
+    """
+    n_names = len(names)
+    for name in names:
+        parcels = sent.get(name)
+        if (
+            not isinstance(parcels, np.ndarray)
+            or parcels.dtype != np.uint8
+            or parcels.shape != (n_names - 1, size)
+        ):
+            raise SecureAggregationError(
+                name, f"it did not send {size} bytes to each of the others for the keys"
+            )
+    others = ~np.eye(n_names, dtype=bool)
+    parcels = np.zeros((n_names, n_names, size), np.uint8)
+    parcels[others] = np.concatenate([sent[name] for name in names])
+    received = np.split(parcels.swapaxes(0, 1)[others], n_names)
+    return dict(zip(names, received, strict=True))

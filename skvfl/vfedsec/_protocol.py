@@ -1,0 +1,576 @@
+"""vFedSec's rounds, and the server that runs them.
+
+The server adds up what it cannot read, and holds the top model. It is at home where the
+protocol runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+from skvfl.exceptions import PartyError
+from skvfl.federation import Party
+from skvfl.federation._replies import (
+    ANYTHING,
+    NOTHING,
+    Fields,
+    Maybe,
+    Reply,
+    Rows,
+    Vector,
+    check_replies,
+)
+from skvfl.nn._build import Build, Optimize
+from skvfl.nn._labels import losses_of
+from skvfl.nn._steps import TINY, batch_bounds, check_held_out, epoch_loss, infer
+from skvfl.nn._streams import private_generator
+from skvfl.nn._training import check_finite
+from skvfl.privacy import SecureAggregationError
+from skvfl.privacy._masks import SERVER
+from skvfl.privacy._sealed_keys import SEALED_KEY
+from skvfl.vfedsec._agreement import (
+    GRADIENT,
+    UPDATE,
+    AgreedSettings,
+    Keys,
+    own_ring,
+    relay,
+)
+from skvfl.vfedsec._parties import FILLED, Best, Training
+
+
+class ServerRecord(NamedTuple):
+    """One masked or sealed array that the server received.
+
+    Parameters
+    ----------
+    round : int
+        Number of the batch, from 0.
+    client : str
+        Who sent it, or for row ids and keys, who can open it.
+    what : {"row ids", "secure layer", "gradient", "key of a mask"}
+        What is inside.
+    array : ndarray
+        What the server saw.
+    """
+
+    round: int
+    client: str
+    what: str
+    array: np.ndarray
+
+
+@dataclass
+class Sums:
+    """What adds up the clients' messages, under keys of this run."""
+
+    after: ClassVar = "again"
+    layer: Any
+    gradients: dict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings(AgreedSettings, role="vfedsec.server"):
+    """What the server is told; the estimator's parameters of these names.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None for a numerical target.
+    """
+
+    top: Any
+    n_classes: int | None
+
+    def make(self, member):
+        """A server with a global module and keys of its own."""
+        n_outputs = 1 if self.n_classes is None else self.n_classes
+        build = Build(self.top, n_outputs, activate=True, name="top", trains=False)
+        return SecureServer(
+            member.name,
+            self.agreement,
+            build(self.cut_width, private_generator(member.stream("models"))),
+            Optimize(self.optimizer, self.lr),
+            own_ring(member),
+            self.n_classes,
+        )
+
+
+class SecureServer(Party):
+    """The server of vFedSec: it adds up what it cannot read, and holds the top model.
+
+    It offers no operation: it asks, and nobody asks it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the server.
+    agreement : Agreement
+        What all have agreed on.
+    top : torch.nn.Module
+        The global module.
+    optimize : callable
+        ``optimize(parameters)`` gives the server's own optimiser.
+    ring : KeyRing
+        The server's keys.
+    n_classes : int or None
+        Number of classes; None for a standardised target.
+    """
+
+    def __init__(self, name, agreement, top, optimize, ring, n_classes):
+        super().__init__(name)
+        self.agreement = agreement
+        self._top = top
+        self._optimize = optimize
+        self._ring = ring
+        self._n_classes = n_classes
+        self._begin()
+
+    def _begin(self):
+        agreement, ring = self.agreement, self._ring
+        gradients = {
+            name: agreement.aggregator(ring, cluster)
+            for name, cluster in agreement.shared.items()
+        }
+        self.hold(Sums(agreement.aggregator(ring), gradients))
+
+    def again(self):
+        """The same server for another run, with keys of its own."""
+        server = super().again()
+        server._ring = copy.copy(self._ring)
+        server._begin()
+        return server
+
+    def release(self):
+        """Drop the keys, and what only training needs; identity and model stay."""
+        super().release()
+        self._ring.forget()
+        self._top.eval()
+
+    @property
+    def fingerprints(self):
+        """Fingerprint of every client's identity, as met in this run, and its own."""
+        met = {name: self._ring.pinned[name] for name in self.agreement.clients}
+        return {**met, self.name: self._ring.fingerprint}
+
+    @property
+    def keys(self):
+        """The server's part in agreeing on keys."""
+        return Keys(self._ring, self.agreement)
+
+    def add_up(self, messages, n_rows, round_id):
+        """Output of the secure layer for a batch.
+
+        Parameters
+        ----------
+        messages : dict of str to message
+            Every client's masked contribution.
+        n_rows : int
+            Number of rows of the batch.
+        round_id : int
+            Number of the round.
+
+        Returns
+        -------
+        total : ndarray of shape (n_rows, width), dtype float32
+        """
+        total = self.held(Sums).layer.total(messages, round_id=round_id)
+        if total.shape != (n_rows, self.agreement.width):
+            raise SecureAggregationError(
+                self.agreement.clients[0],
+                f"it and all others sent arrays of shape {total.shape} where "
+                f"{(n_rows, self.agreement.width)} was due",
+            )
+        return total.astype(np.float32)
+
+    def add_up_gradients(self, cluster, messages, round_id):
+        """Gradient of a cluster's local module over all of its rows in the batch.
+
+        It is masked still, as only the cluster's clients can read it.
+        """
+        sums = self.held(Sums).gradients[cluster]
+        return sums.add_up(messages, round_id=round_id)
+
+    def take_keys(self, cluster, messages):
+        """Keys that the first client of a cluster has sealed for each of the others.
+
+        They are taken out of its message.
+        """
+        first, *others = self.agreement.shared[cluster]
+        if not self.agreement.masked:
+            return {}
+        message = messages.get(first)
+        sealed = message.get("keys") if isinstance(message, dict) else None
+        if (
+            not isinstance(sealed, np.ndarray)
+            or sealed.dtype != np.uint8
+            or sealed.shape != (len(others), SEALED_KEY)
+        ):
+            raise SecureAggregationError(
+                first,
+                f"it did not send {SEALED_KEY} bytes to each of {others} for the key "
+                "of their mask",
+            )
+        messages[first] = {k: v for k, v in message.items() if k != "keys"}
+        return dict(zip(others, sealed, strict=True))
+
+    def receive(self, chosen, what, n_rows, round_id):
+        """Labels or weights of a batch from the active party; None if it sent none."""
+        if what not in chosen:
+            return None
+        active, array = self.agreement.active, chosen[what]
+        if not isinstance(array, np.ndarray) or array.shape[:1] != (n_rows,):
+            raise SecureAggregationError(
+                active,
+                f"its {what} are not an array for the {n_rows} rows of the batch",
+            )
+        tag = chosen.get(f"tag of {what}")
+        self.agreement.verify(self._ring, active, what, array, tag, round_id)
+        return array
+
+    def tags(self, clients, what, array, round_id):
+        """Tag of an array for each of the clients it is sent to."""
+        sign = self.agreement.sign
+        return {
+            name: {"tag": sign(self._ring, name, what, array, round_id)}
+            for name in clients
+        }
+
+    @property
+    def trains(self):
+        """Whether this run is one of training."""
+        return self.holds(Training)
+
+    def expected_labels(self, n_rows):
+        """What is expected of the labels of a batch."""
+        if self._n_classes is None:
+            return Rows(n_rows, 1)
+        return Vector(n_rows, self._n_classes)
+
+    def begin_training(self):
+        """Take an optimiser."""
+        self.hold(Training(self._optimize(list(self._top.parameters()))))
+
+    def learn(self, total, labels, weights):
+        """One step: mean loss and weight of a batch, gradient of the secure layer."""
+        cut = torch.from_numpy(total).requires_grad_()
+        loss, size = self._losses(self._top.train()(cut), labels, weights)
+        loss = loss / max(size, TINY)
+        optimizer = self.held(Training).optimizer
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss.item(), "weight": float(size)}, cut.grad.numpy()
+
+    def evaluate(self, total, labels, weights):
+        """Sum of the losses of rows, and of their weights."""
+        with torch.inference_mode():
+            outputs = infer(self._top, torch.from_numpy(total)).float()
+            loss, size = self._losses(outputs, labels, weights)
+            return loss.item(), float(size)
+
+    def predict(self, total):
+        """Outputs of the global module."""
+        return infer(self._top, torch.from_numpy(total)).numpy()
+
+    def remember(self):
+        """Keep a copy of the global module as it is."""
+        self.hold(Best(copy.deepcopy(self._top)))
+
+    def recall(self):
+        """Go back to the copy that was kept last."""
+        self._top = self.held(Best).model
+        self.drop(Best)
+
+    def _losses(self, outputs, labels, weights):
+        if labels.dtype.kind == "u":
+            labels = labels.astype(np.int64)
+        labels = torch.from_numpy(labels)
+        losses = losses_of(outputs, labels, classifies=self._n_classes is not None)
+        if weights is None:
+            return losses.sum(), len(losses)
+        weights = torch.from_numpy(weights)
+        return (losses * weights).sum(), weights.sum()
+
+
+class Protocol:
+    """The rounds of one session, between the server and all clients.
+
+    Parameters
+    ----------
+    session : Session
+        Reaches the clients; the server is its centre.
+    server : SecureServer
+        Opened for this session.
+    rotate_every : int
+        Rounds for which keys are used.
+    view : list, default=None
+        Where to keep what the server receives.
+    """
+
+    def __init__(self, session, server, rotate_every, view=None):
+        self._session = session
+        self._server = server
+        self._agreement = server.agreement
+        self._rotate_every = rotate_every
+        self._view = view
+        self._name = uuid.uuid4().hex
+        self._round = 0
+        self._age = rotate_every
+        self._epoch = 0
+
+    def open(self, n_rows, *, fitting, imputes):
+        """Tell the active client which rows the others hold, before the first round.
+
+        Their answers are for the active client, which seals the ids of these rows; the
+        server learns neither the rows nor their number.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows of the run.
+        fitting : bool
+            Whether they are rows to learn from; otherwise they are to be served.
+        imputes : bool
+            Whether rows to be served are imputed of which a client has no cell.
+        """
+        active, passive = self._agreement.active, self._agreement.passive
+        run = {"n_rows": n_rows, "fitting": fitting, "imputes": imputes}
+        run["opening"] = True
+        codes = Maybe(Vector(n_rows, FILLED + 1))
+        rows = self._session.call(
+            "say_rows", to=passive, reply_to=active, reply=codes, **run
+        )
+        self._session.tell("take_rows", to=[active], rows=rows, **run)
+
+    def prepare(self):
+        """Setup phase: keys, local modules, and a check that clusters prepare alike."""
+        self._agree()
+        session = self._session
+        session.begin_round()
+        session.tell("prepare")
+        for first, *others in self._agreement.shared.values():
+            session.begin_round()
+            expected = Fields(dict.fromkeys(others, Vector(32)))
+            signatures = session.ask(first, "sign_columns", reply=expected)
+            each = {
+                name: {"sender": first, "signature": signatures.get(name)}
+                for name in others
+            }
+            session.tell("check_columns", to=others, each=each)
+
+    def _agree(self):
+        """Agree on the keys of the next key epoch; the server relays them."""
+        if not self._agreement.masked:
+            return
+        session, server = self._session, self._server
+        everybody = self._agreement.everybody
+        session.begin_round()
+        epoch = {"session": self._name, "epoch": self._epoch}
+        offers = session.call("offer_keys", reply=Reply(64 * len(everybody)), **epoch)
+        offers[SERVER] = server.keys.offer(**epoch)
+        received = relay(offers, everybody, size=64)
+        session.begin_round()
+        size = Reply(32 * len(everybody))
+        parcels = self._parcels(received)
+        proofs = session.call("agree_keys", reply=size, each=parcels)
+        proofs[SERVER] = server.keys.agree(received[SERVER])
+        received = relay(proofs, everybody, size=32)
+        session.begin_round()
+        session.tell("confirm_keys", each=self._parcels(received))
+        server.keys.confirm(received[SERVER])
+        self._epoch += 1
+        self._age = 0
+
+    def _parcels(self, received):
+        return {name: {"parcels": received[name]} for name in self._session.names}
+
+    def forward(self, start, stop, training=False):
+        """One round up to the secure layer: its output, labels and weights."""
+        if self._age == self._rotate_every:
+            self._agree()
+        session, round_id = self._session, self._round
+        self._round, self._age = self._round + 1, self._age + 1
+        session.begin_round()
+        chosen = session.ask(
+            self._agreement.active,
+            "select",
+            reply=self._selection(stop - start),
+            round_id=round_id,
+            start=start,
+            stop=stop,
+        )
+        session.begin_round()
+        messages = session.call(
+            "forward",
+            reply=self._masked(Rows(stop - start, self._agreement.width)),
+            each=self._broadcast(chosen.get("ids"), round_id),
+            round_id=round_id,
+            n_rows=stop - start,
+            training=training,
+        )
+        total = self._server.add_up(messages, stop - start, round_id)
+        self._record("secure layer", messages, round_id)
+        labels, weights = (
+            self._server.receive(chosen, what, stop - start, round_id)
+            for what in ("labels", "weights")
+        )
+        if self._server.trains:
+            sent = {self._agreement.active: {"labels": labels, "weights": weights}}
+            check_replies(sent, self._expected_labels(stop - start), "select")
+        return total, labels, weights
+
+    def add_up(self, n_rows, batch_size):
+        """Testing phase: the secure layer's output for rows to be served."""
+        bounds = batch_bounds(n_rows, batch_size)
+        return np.concatenate([self.forward(start, stop)[0] for start, stop in bounds])
+
+    def answer(self, total):
+        """What the active client reads in the server's outputs; it keeps the answer."""
+        outputs, active = self._server.predict(total), self._agreement.active
+        expected = Rows(*outputs.shape)
+        sent = {"reply": expected, "reply_to": active, "outputs": outputs}
+        return self._session.ask(active, "answer", **sent)
+
+    def _masked(self, numbers):
+        """What is expected of a masked array, whose other parts are looked at later."""
+        rest = ["epoch", "round", "tensor", "tag"]
+        return Fields({"masked": numbers}, dict.fromkeys(rest, Reply(64)))
+
+    def _selection(self, n_rows):
+        """What is expected of a selected batch, whose parts are looked at later."""
+        ids = len(self._agreement.passive) * (16 * n_rows + 64)
+        kinds = {"labels": 16 * n_rows, "weights": 16 * n_rows}
+        tags = {f"tag of {what}": 64 for what in kinds}
+        sizes = {"ids": ids, **kinds, **tags}
+        return Fields({}, {what: Reply(size) for what, size in sizes.items()})
+
+    def _expected_labels(self, n_rows):
+        labels = self._server.expected_labels(n_rows)
+        fields = {"labels": labels, "weights": Maybe(Vector(n_rows))}
+        return {self._agreement.active: Fields(fields)}
+
+    def _broadcast(self, ids, round_id):
+        """All sealed ids to every passive client."""
+        passive = self._agreement.passive
+        if getattr(ids, "ndim", None) != 2 or len(ids) != len(passive):
+            raise PartyError(
+                self._agreement.active,
+                f"it did not send row ids for each of the {len(passive)} clients",
+            )
+        for name, sealed in zip(passive, ids, strict=True):
+            self._see(ServerRecord(round_id, name, "row ids", sealed))
+        if self._agreement.masked:
+            return {name: {"ids": ids} for name in passive}
+        return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
+
+    def train(self, estimator, n_rows, context):
+        """Training phase: for every batch a masked sum up and its gradient down.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Says how long, and gets ``loss_curve_`` and ``validation_loss_curve_``.
+        n_rows : int
+            Number of rows.
+        context : CallbackContext
+            Of the estimator's callbacks.
+        """
+        session, server, active = self._session, self._server, [self._agreement.active]
+        n_held_out = (
+            ceil(estimator.validation_fraction * n_rows)
+            if estimator.early_stopping
+            else 0
+        )
+        n_train = n_rows - n_held_out
+        if not n_train:
+            raise ValueError(
+                f"early stopping holds out all {n_rows} rows: lower "
+                "validation_fraction, or give more rows"
+            )
+        batches = batch_bounds(n_train, estimator.batch_size)
+        estimator.loss_curve_, estimator.validation_loss_curve_ = [], []
+        server.begin_training()
+        session.tell("begin_training", to=active)
+        for _ in range(estimator.max_epochs):
+            task = context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=estimator)
+            session.tell("begin_epoch", to=active, n_train=n_train)
+            learnt = [self.learn(start, stop) for start, stop in batches]
+            estimator.loss_curve_.append(epoch_loss(learnt))
+            check_finite(
+                estimator.loss_curve_[-1:], len(estimator.loss_curve_), estimator.lr
+            )
+            stop = task.call_on_fit_task_end(estimator=estimator)
+            if estimator.early_stopping:
+                stop |= self._stops_early(estimator, n_train, n_rows)
+            if stop:
+                break
+        if estimator.early_stopping:
+            session.tell("recall")
+            server.recall()
+
+    def _stops_early(self, estimator, n_train, n_rows):
+        """Whether the loss of the held-out rows has stopped improving."""
+        total, size = np.sum(
+            [
+                self._server.evaluate(*self.forward(n_train + start, n_train + stop))
+                for start, stop in batch_bounds(n_rows - n_train, estimator.batch_size)
+            ],
+            axis=0,
+        )
+        check_held_out(size)
+        curve = estimator.validation_loss_curve_
+        if not curve or total / size < min(curve):
+            self._session.tell("remember")
+            self._server.remember()
+        curve.append(total / size)
+        return len(curve) - 1 - int(np.argmin(curve)) >= estimator.n_iter_no_change
+
+    def learn(self, start, stop):
+        """One round of training; the mean loss and the weight of the batch."""
+        total, labels, weights = self.forward(start, stop, training=True)
+        learnt, gradient = self._server.learn(total, labels, weights)
+        session, round_id = self._session, self._round - 1
+        server, clients = self._server, self._agreement.clients
+        session.begin_round()
+        replies = session.call(
+            "backward",
+            reply={
+                name: NOTHING if len(cluster) == 1 else ANYTHING
+                for cluster in self._agreement.clusters.values()
+                for name in cluster
+            },
+            each=server.tags(clients, GRADIENT, gradient, round_id),
+            round_id=round_id,
+            gradient=gradient,
+        )
+        for name, cluster in self._agreement.shared.items():
+            messages = {c: replies[c] for c in cluster if c in replies}
+            keys = server.take_keys(name, messages)
+            shared = server.add_up_gradients(name, messages, round_id)
+            self._record("gradient", messages, round_id)
+            each = server.tags(cluster, UPDATE, shared, round_id)
+            for client, sealed in keys.items():
+                each[client]["key"] = sealed
+                self._see(ServerRecord(round_id, client, "key of a mask", sealed))
+            session.begin_round()
+            session.tell(
+                "update", to=cluster, each=each, round_id=round_id, gradient=shared
+            )
+        return learnt
+
+    def _record(self, what, messages, round_id):
+        for client, message in messages.items():
+            self._see(ServerRecord(round_id, client, what, message["masked"]))
+
+    def _see(self, record):
+        if self._view is not None:
+            self._view.append(record)
