@@ -6,6 +6,7 @@ import copy
 import pickle
 from numbers import Integral
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from scipy import sparse
@@ -61,6 +62,7 @@ from skvfl.partition._partitioner import (
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 _HALF = b"skvfl half 1\n"
+_ADDING = Lock()
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -286,8 +288,10 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             return self.partition_._transformer_of(name)
         return "auto"
 
-    def _open(self, roster, log, centre="server", *, names=None):
-        """Open a session in which members make their parties; see ``_settings``.
+    def _open(
+        self, roster, log, centre="server", *, names=None, settings=None, fitted=None
+    ):
+        """Open a session in which members make their parties.
 
         Parameters
         ----------
@@ -299,6 +303,10 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             Name of the organisation that runs the protocol.
         names : list of str, default=None
             Members that are asked; all of them by default.
+        settings : callable, default=None
+            ``settings(name)`` is what a member is told; ``_settings`` by default.
+        fitted : dict of str to Party or Handle, default=None
+            What members learnt in an earlier session of this fit, and go on from.
 
         Returns
         -------
@@ -307,18 +315,27 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """
         opening, home = {}, {member.name: member for member in roster.home}
         for name in self._names if names is None else names:
-            settings = self._settings(name)
-            words = settings.pack()
-            if name in home:
-                member = home[name]
-                member.own.update(settings.live(words, member.streams, name))
-            else:
-                refuse_own(words, name, settings)
-            opening[name] = {"role": settings.role, "settings": words}
+            said = (settings or self._settings)(name)
+            words = said.pack()
+            opening[name] = {"role": said.role, "settings": words}
+            if name not in home:
+                refuse_own(words, name, said)
+                if fitted is not None:
+                    opening[name]["model"] = fitted[name].model
+                continue
+            member = home[name]
+            member.own.update(said.live(words, member.streams, name))
+            if fitted is not None:
+                member.fitted = fitted[name]
         return self._begin(roster, log, centre, opening, fitting=True)
 
     def _reopen(self, X, log, centre="server", *, names=None):
         """Open a session in which fitted parties hold their columns of ``X``."""
+        roster, opening = self._fitted_members(X, names)
+        return self._begin(roster, log, centre, opening, fitting=False)
+
+    def _fitted_members(self, X, names=None):
+        """Members with their columns of ``X``, and how each is asked to open."""
         check_is_fitted(self)
         names = self._names if names is None else names
         opening = {name: {"role": None} for name in names}
@@ -330,8 +347,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 opening[name]["model"] = half.model
             else:
                 home.append(Member(name, Holding(blocks[name]), fitted=half))
-        roster = Roster(home, self._rows_elsewhere(X))
-        return self._begin(roster, log, centre, opening, fitting=False)
+        return Roster(home, self._rows_elsewhere(X)), opening
 
     def _half(self, name):
         """The fitted party of an organisation, or what stands for it."""
@@ -444,9 +460,11 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         try:
             held = session.open(opening, to=opening)
             if fitting:
-                # Made anew, because threads of a protocol may read the old one.
                 n_columns = {name: each["n_columns"] for name, each in held.items()}
-                self._n_columns = getattr(self, "_n_columns", {}) | n_columns
+                # Sessions may be opened by several threads. The old one is left as it
+                # is, because others may be reading it.
+                with _ADDING:
+                    self._n_columns = getattr(self, "_n_columns", {}) | n_columns
             for name, each in held.items():
                 self._check_held(name, each["n_empty"], each["n_rows"], fitting=fitting)
         except BaseException:
