@@ -288,9 +288,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             return self.partition_._transformer_of(name)
         return "auto"
 
-    def _open(
-        self, roster, log, centre="server", *, names=None, settings=None, fitted=None
-    ):
+    def _open(self, roster, log, centre="server", *, names=None):
         """Open a session in which members make their parties.
 
         Parameters
@@ -303,6 +301,24 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             Name of the organisation that runs the protocol.
         names : list of str, default=None
             Members that are asked; all of them by default.
+
+        Returns
+        -------
+        session : Session
+            For a ``with`` statement. ``_n_columns`` knows of these members.
+        """
+        opening = self._opening(roster, names)
+        return self._begin(roster, log, centre, opening, fitting=True)
+
+    def _opening(self, roster, names=None, *, settings=None, fitted=None):
+        """How each member is asked to make its party.
+
+        Parameters
+        ----------
+        roster : Roster
+            See ``_make_members``.
+        names : list of str, default=None
+            Members that are asked; all of them by default.
         settings : callable, default=None
             ``settings(name)`` is what a member is told; ``_settings`` by default.
         fitted : dict of str to Party or Handle, default=None
@@ -310,8 +326,13 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
         Returns
         -------
-        session : Session
-            For a ``with`` statement. ``_n_columns`` knows of these members.
+        opening : dict of str to dict
+            Arguments of :meth:`Member.open`.
+
+        Raises
+        ------
+        SettingsError
+            If a member cannot be told.
         """
         opening, home = {}, {member.name: member for member in roster.home}
         for name in self._names if names is None else names:
@@ -327,7 +348,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             member.own.update(said.live(words, member.streams, name))
             if fitted is not None:
                 member.fitted = fitted[name]
-        return self._begin(roster, log, centre, opening, fitting=True)
+        return opening
 
     def _reopen(self, X, log, centre="server", *, names=None):
         """Open a session in which fitted parties hold their columns of ``X``."""
