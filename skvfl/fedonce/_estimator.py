@@ -155,8 +155,8 @@ class FedOnceClassifier(VFLClassifierMixin, BaseFedOnce):
     compute the columns of a default private guest that has no more of them than 32:
     ``epsilon_spent_`` says what is covered.
 
-    In this version a fitted estimator holds every party's networks, so that it can
-    predict in one place.
+    After a simulation the fitted estimator holds every party's networks, so that it can
+    predict in one place: ``halves_`` names them.
 
     *Deviations from the paper.* Every party scales its own columns, and nothing is
     normalised over parties. The host standardises what arrives, each number by its mean
@@ -275,7 +275,7 @@ class FedOnceClassifier(VFLClassifierMixin, BaseFedOnce):
         PartyError
             If a party fails; the message names it.
         PrivacyBudgetError
-            If the budget cannot be kept.
+            If the budget cannot be kept, or guests say that they went beyond it.
         """
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)
@@ -459,8 +459,8 @@ class FedOnceRegressor(VFLRegressorMixin, BaseFedOnce):
     compute the columns of a default private guest that has no more of them than 32:
     ``epsilon_spent_`` says what is covered.
 
-    In this version a fitted estimator holds every party's networks, so that it can
-    predict in one place.
+    After a simulation the fitted estimator holds every party's networks, so that it can
+    predict in one place: ``halves_`` names them.
 
     *Deviations from the paper.* Every party scales its own columns, and nothing is
     normalised over parties. The host standardises what arrives, each number by its mean
@@ -510,7 +510,7 @@ class FedOnceRegressor(VFLRegressorMixin, BaseFedOnce):
         PartyError
             If a party fails; the message names it.
         PrivacyBudgetError
-            If the budget cannot be kept.
+            If the budget cannot be kept, or guests say that they went beyond it.
         """
         return self._fit(X, y, self._read_targets(X, y, sample_weight))
 

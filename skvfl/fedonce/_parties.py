@@ -362,8 +362,10 @@ class GuestParty(_SplitPart):
     @operation
     def backward_rows(self, gradient):
         """Update the network from every row's gradient of its own activations."""
-        inputs = self.held(Inputs).values[self.held(Drawn).rows]
+        rows = self.held(Drawn).rows
+        inputs = self.held(Inputs).values[rows]
         self.held(NoisySteps).sgd.step([inputs], [tensor(gradient)])
+        self.drop(Drawn)
 
     @property
     def _bottom(self):
@@ -549,6 +551,7 @@ class HostParty(_SplitPart, TopParty):
         gradients = torch.autograd.grad(total, cuts) if cuts else ()
         inputs = [*own, *(cut.detach() for cut in cuts)]
         self.held(NoisySteps).sgd.step(inputs, [labels], weights)
+        self.drop(Drawn)
         return {
             name: gradient.numpy()
             for name, gradient in zip(self._scales, gradients, strict=True)

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
 
 from skvfl._base import MISSING_ROWS, VFLEstimator, check_answers
 from skvfl._random import branch, int_seed, one_way, seed_sequence
@@ -155,18 +156,16 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
         members = self._make_members(X, root, labels)
-        own = [self._active]
-        with self._open(members, log, self._active, names=own) as session:
-            guests, received, said = self._represent(members, n_rows, context)
+        open_one = self._one_by_one(members, self._opening(members), fitting=True)
+        with open_one(self._active, log) as session:
+            guests, received, said = self._represent(open_one, n_rows, context)
             self._train_host(session, received, context)
         parties, said_split = session.parties | guests, {}
         if self.n_split_epochs:
-            members = self._make_members(X, root, labels)
-            again = {"settings": lambda name: SplitSettings(), "fitted": parties}
-            names = [*parties]
-            with self._open(members, log, self._active, names=names, **again) as split:
-                said_split = self._train_split(split, n_rows, branch(root, 4), context)
-            parties = split.parties
+            with self._open_again(X, root, labels, parties) as session:
+                rows = branch(root, 4)
+                said_split = self._train_split(session, n_rows, rows, context)
+            parties = session.parties
         self._parties = {name: parties[name] for name in self._names if name in parties}
         self.__dict__.pop("epsilon_spent_", None)
         if self._plan is not None:
@@ -204,7 +203,24 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             **said,
         )
 
-    def _represent(self, members, n_rows, context):
+    def _one_by_one(self, members, opening, *, fitting):
+        """How to open a session with a member alone: ``open_one(name, log)``."""
+
+        def open_one(name, log):
+            asked = {name: opening[name]}
+            return self._begin(members, log, self._active, asked, fitting=fitting)
+
+        return open_one
+
+    def _open_again(self, X, root, labels, parties):
+        """A session of those who have learnt in the one round."""
+        members = self._make_members(X, root, labels)
+        told = {"settings": lambda name: SplitSettings(), "fitted": parties}
+        opening = self._opening(members, [*parties], **told)
+        log = self.communication_
+        return self._begin(members, log, self._active, opening, fitting=True)
+
+    def _represent(self, open_one, n_rows, context):
         """The one round: every guest fits its encoder and sends what it gives.
 
         Returns
@@ -221,7 +237,7 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         log = self.communication_
 
         def learn(name, messages):
-            with self._open(members, messages, self._active, names=[name]) as session:
+            with open_one(name, messages) as session:
                 if name not in self._holders:
                     raise PartyError(name, "it holds no column")
                 size = Reply(self._any_rows(n_rows)[name].n_bytes)
@@ -369,22 +385,18 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _serve(self, X, operation):
         """The paper's Algorithm 2: what the host computes for rows to be served."""
-        host = getattr(self, "_active", None)
-        names = [host, *getattr(self, "answered_", ())]
-        members, opening = self._fitted_members(X, names)
+        check_is_fitted(self)
+        host, log = self._active, current_log()
+        members, opening = self._fitted_members(X, [host, *self.answered_])
+        open_one = self._one_by_one(members, opening, fitting=False)
         n_rows = _num_samples(X)
         expected = rows_of(self._widths, n_rows)
-
-        def open_one(name, log):
-            asked = {name: opening[name]}
-            return self._begin(members, log, host, asked, fitting=False)
 
         def encode(name, messages):
             with open_one(name, messages) as session:
                 size = Reply(expected[name].n_bytes)
                 return session.ask(name, "encode", reply=size)
 
-        log = current_log()
         with open_one(host, log) as session:
             received = self._gather(self.answered_, encode, log)
             check_replies(received, expected, "encode")
