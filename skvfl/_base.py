@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from scipy import sparse
@@ -65,6 +66,7 @@ from skvfl.partition._partitioner import (
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 _HALF = b"skvfl half 1\n"
+_ADDING = Lock()
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -363,7 +365,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 return
 
     def _open(self, roster, log, centre="server", *, names=None):
-        """Open a session in which members make their parties; see ``_settings``.
+        """Open a session in which members make their parties.
 
         Parameters
         ----------
@@ -381,23 +383,59 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         session : Session
             For a ``with`` statement. ``_n_columns`` knows of these members.
         """
+        opening = self._opening(roster, names)
+        return self._begin(roster, log, centre, opening, fitting=True)
+
+    def _opening(self, roster, names=None, *, settings=None, fitted=None):
+        """How each member is asked to make its party.
+
+        Parameters
+        ----------
+        roster : Roster
+            See ``_make_members``.
+        names : list of str, default=None
+            Members that are asked; all of them by default.
+        settings : callable, default=None
+            ``settings(name)`` is what a member is told; ``_settings`` by default.
+        fitted : dict of str to Party or Handle, default=None
+            What members learnt in an earlier session of this fit, and go on from.
+
+        Returns
+        -------
+        opening : dict of str to dict
+            Arguments of :meth:`Member.open`.
+
+        Raises
+        ------
+        SettingsError
+            If a member cannot be told.
+        """
         opening, home = {}, {member.name: member for member in roster.home}
         for name in self._names if names is None else names:
-            settings = self._settings(name)
-            words = settings.pack()
-            if name in home:
-                member = home[name]
-                member.own.update(settings.live(words, member.streams, name))
-                # A method from outside this package has roles that only its own
-                # module knows, and a process would not have imported that.
-                member.own[settings.role] = type(settings)
-            else:
-                refuse_own(words, name, settings)
-            opening[name] = {"role": settings.role, "settings": words}
-        return self._begin(roster, log, centre, opening, fitting=True)
+            said = (settings or self._settings)(name)
+            words = said.pack()
+            opening[name] = {"role": said.role, "settings": words}
+            if name not in home:
+                refuse_own(words, name, said)
+                if fitted is not None:
+                    opening[name]["model"] = fitted[name].model
+                continue
+            member = home[name]
+            member.own.update(said.live(words, member.streams, name))
+            # A method from outside this package has roles that only its own module
+            # knows, and a process would not have imported that.
+            member.own[said.role] = type(said)
+            if fitted is not None:
+                member.fitted = fitted[name]
+        return opening
 
     def _reopen(self, X, log, centre="server", *, names=None):
         """Open a session in which fitted parties hold their columns of ``X``."""
+        roster, opening = self._fitted_members(X, names)
+        return self._begin(roster, log, centre, opening, fitting=False)
+
+    def _fitted_members(self, X, names=None):
+        """Members with their columns of ``X``, and how each is asked to open."""
         check_is_fitted(self)
         names = self._names if names is None else names
         opening = {name: {"role": None} for name in names}
@@ -409,8 +447,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 opening[name]["model"] = half.model
             else:
                 home.append(Member(name, holdings[name], fitted=half))
-        roster = Roster(home, self._rows_elsewhere(X))
-        return self._begin(roster, log, centre, opening, fitting=False)
+        return Roster(home, self._rows_elsewhere(X)), opening
 
     def _holdings(self, X):
         """What each member at home holds of a table to be served."""
@@ -527,9 +564,11 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         try:
             held = session.open(opening, to=opening, reply_to=self._is_told)
             if fitting:
-                # Made anew, because threads of a protocol may read the old one.
                 n_columns = {name: each["n_columns"] for name, each in held.items()}
-                self._n_columns = getattr(self, "_n_columns", {}) | n_columns
+                # Sessions may be opened by several threads. The old one is left as it
+                # is, because others may be reading it.
+                with _ADDING:
+                    self._n_columns = getattr(self, "_n_columns", {}) | n_columns
             self._check_holdings(held, fitting=fitting)
         except BaseException:
             session.end()

@@ -1,3 +1,4 @@
+import json
 import os
 import pickle
 import warnings
@@ -38,9 +39,11 @@ from skvfl.exceptions import (
     PartyValueError,
     PrivacyBudgetError,
     PrivacyLeakWarning,
+    SettingsError,
 )
-from skvfl.fedonce._estimator import _uncovered_guests
-from skvfl.fedonce._parties import HostParty, keyed_noise
+from skvfl.federation import CommunicationLog, Federation, Holding, Labels, Member
+from skvfl.fedonce._budget import uncovered_guests
+from skvfl.fedonce._parties import Drawn, GuestParty, GuestSettings, keyed_noise
 from skvfl.fedonce._targets import NoiseTargets
 from skvfl.nn._steps import batch_bounds, infer, public_order, tensor
 from skvfl.privacy import SampledGaussian, account_privacy
@@ -94,19 +97,27 @@ def test_one_message_from_every_guest_in_one_round(once, cancer):
     carrying = frame[frame["data_bearing"]]
     assert list(carrying["sender"]) == ["shop", "lab"]
     assert set(carrying["receiver"]) == {"bank"}
-    assert set(frame["operation"]) == {"learn"}
+    crossing = frame[frame["sender"] != frame["receiver"]]
+    assert list(crossing["operation"]) == 2 * (["open"] * 2 + ["learn"] * 2)
     assert (once.communication_.n_rounds, once.communication_.n_messages) == (1, 2)
     payload = 2 * len(cancer[0]) * 3 * 4
-    assert payload < once.communication_.n_bytes < payload + 400
+    n_opening = crossing[crossing["round"] == 0]["bytes"].sum()
+    assert payload < once.communication_.n_bytes - n_opening < payload + 400
+    assert 0 < n_opening < 2000
 
 
 def test_guests_are_told_nothing(cancer, recording):
     """No label, no gradient, and nothing of each other: requests are bare words."""
     once = FedOnceClassifier(**FAST, transport=recording).fit(*cancer)
     once.predict(cancer[0])
-    assert len(recording.notes) == 4
-    assert [sent for _, _, sent, _ in recording.notes] == [{}] * 4
-    assert {op for _, op, _, _ in recording.notes} == {"learn", "encode"}
+    notes = [note for note in recording.notes if note[0] != "bank"]
+    asked = [(op, sent) for _, op, sent, _ in notes if op != "open"]
+    assert asked == [("learn", {})] * 2 + [("encode", {})] * 2
+    shop, lab, *again = [sent for _, op, sent, _ in notes if op == "open"]
+    assert shop == lab == json.loads(json.dumps(shop))
+    assert again == [{"role": None}] * 2
+    # The control: what the host is asked has arrays in it.
+    assert any("received" in sent for name, _, sent, _ in recording.notes)
 
 
 def test_joint_representation_is_the_hosts_then_the_guests(cancer):
@@ -167,7 +178,8 @@ def test_prediction_is_one_round(once, cancer):
     assert (log.n_rounds, log.n_messages) == (1, 2)
 
 
-def test_processes_give_the_same_bits(cancer):
+@pytest.mark.parametrize("budget", [{}, {"epsilon": 5.0, "representation_noise": 0.1}])
+def test_processes_give_the_same_bits(cancer, budget):
     X, y = cancer
     local, apart = (
         FedOnceClassifier(
@@ -177,10 +189,13 @@ def test_processes_give_the_same_bits(cancer):
             n_jobs=2,
             transport=way,
             random_state=0,
+            **budget,
         ).fit(X, y)
         for way in ("local", "process")
     )
     assert local.communication_.messages == apart.communication_.messages
+    if budget:
+        assert local.epsilon_spent_ == apart.epsilon_spent_
     assert_array_equal(local.predict_proba(X), apart.predict_proba(X))
 
 
@@ -265,7 +280,7 @@ def test_tables_of_every_kind_give_the_same_model(once, cancer):
 
 def test_pipelines_and_searches(cancer):
     X, y = cancer
-    model = make_pipeline(StandardScaler(), FedOnceClassifier(max_epochs=5))
+    model = make_pipeline(StandardScaler(), FedOnceClassifier(max_epochs=10))
     model.set_params(fedonceclassifier__random_state=0)
     assert cross_val_score(model, X, y, cv=2).mean() > 0.9
     grid = {"guest__n_components": [1, 3], "max_epochs": [2]}
@@ -283,7 +298,7 @@ def test_no_row_and_no_seed_is_left_in_a_fitted_estimator(cancer):
     once = FedOnceClassifier(
         **{**FAST, "random_state": None}, epsilon=5.0, n_split_epochs=1
     ).fit(X, y)
-    assert all(party._held == {} for party in once._parties.values())
+    assert all(not party._states for party in once._parties.values())
     pickled = pickle.dumps(once)
     assert b"SeedSequence" not in pickled
     assert X[7, :10].tobytes() not in pickled
@@ -594,8 +609,8 @@ def test_split_epochs_cost_what_split_learning_costs(cancer):
     )
     steps = 2 * 6
     assert log.n_messages == 2 + 2 * steps * 2
-    first = [message for message in log.messages if message.round == 1]
-    assert {message.operation for message in first} == {"learn"}
+    crossing = [m for m in log.messages if m.sender != m.receiver]
+    assert {m.operation for m in crossing if m.round == 1} == {"learn"}
     later = {m.operation for m in log.messages if m.round > 1 and m.data_bearing}
     assert later == {"forward", "backward"}
 
@@ -748,8 +763,10 @@ def test_split_learning_goes_on_without_a_missing_guest(cancer):
     once = FedOnceClassifier(**FAST, missing_party="zero", n_split_epochs=1).fit(X, y)
     assert once.answered_ == ["lab"]
     frame = once.communication_.to_frame()
-    assert "shop" not in set(frame["sender"])
-    assert "shop" not in set(frame["receiver"])
+    shop = frame[(frame["sender"] == "shop") | (frame["receiver"] == "shop")]
+    assert list(shop["operation"]) == ["open"] * 2
+    assert set(frame[frame["round"] == 0]["operation"]) == {"open"}
+    assert (frame["receiver"] == "lab").sum() > 10
 
 
 # Noise on representations
@@ -880,7 +897,7 @@ def test_what_the_guarantee_does_not_cover_is_said(cancer):
     ids=["public", "fixed targets", "own targets", "untrained"],
 )
 def test_guests_whose_bound_holds(encoder):
-    assert list(_uncovered_guests({"lab": encoder})) == []
+    assert list(uncovered_guests({"lab": encoder})) == []
 
 
 class Derived(NoiseAsTargetsEncoder):
@@ -906,7 +923,7 @@ def test_columns_that_were_dealt_by_looking_at_rows_are_not_covered(
 
 
 def test_an_encoder_of_ones_own_is_not_covered():
-    (sentence,) = _uncovered_guests({"lab": Derived(max_epochs=0)})
+    (sentence,) = uncovered_guests({"lab": Derived(max_epochs=0)})
     assert "the Derived of guest 'lab' does differently" in sentence
 
 
@@ -978,7 +995,7 @@ def test_all_parties_take_the_rows_that_were_drawn(cancer, recording):
     assert np.mean(drawn) == pytest.approx(40, abs=2)
     assert np.var(drawn) == pytest.approx(40 * (1 - 40 / 569), rel=0.4)
     for _, sent, _ in of(recording.notes, "join_privately"):
-        assert set(sent) <= {"seed", "shared", "run", "widths", "max_grad_norm", "lr"}
+        assert set(sent) == {"seed", "shared", "run", "max_grad_norm", "lr"}
 
 
 FIXED = NoiseAsTargetsEncoder(max_epochs=0)
@@ -1021,38 +1038,48 @@ class FunctionOfColumns(NoiseAsTargetsEncoder):
         )
 
 
+def opened(settings, role, **member):
+    """A member that has opened a session, with a stream for each of its purposes."""
+    streams = ("prepare", "models", "keys", "guests", "once", "afterwards")
+    streams = {what: np.random.SeedSequence(0) for what in streams}
+    member = Member("bank", streams=streams, **member)
+    member.perform("open", {"role": role, "settings": settings})
+    return member
+
+
+HOST = {"transformer": "passthrough", "local_width": 4, "max_epochs": 1, "lr": 0.6}
+
+
+def linear(n_inputs, _):
+    return nn.Linear(n_inputs, 4)
+
+
+def two_layers(n_inputs, _):
+    return nn.Sequential(nn.Linear(n_inputs, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
 @pytest.mark.parametrize("weights", [None, np.arange(1, 7) / 3])
 def test_gradients_of_private_split_learning_are_those_of_every_row(weights):
     rng = np.random.default_rng(0)
-    loss = nn.CrossEntropyLoss(reduction="none")
-    host = HostParty(
-        "bank",
-        FunctionTransformer(),
-        lambda n_inputs, _: nn.Linear(n_inputs, 4),
-        lambda parameters: None,
-        np.random.SeedSequence(0),
-        lambda n_inputs, _: nn.Sequential(
-            nn.Linear(n_inputs, 5), nn.Tanh(), nn.Linear(5, 3)
-        ),
-        loss,
-    )
     block, sent = (rng.normal(size=(6, k)).astype(np.float32) for k in (2, 3))
     labels = rng.integers(0, 3, 6)
-    host = host.holding(
-        block=block, labels=labels, weights=weights, sequence=np.random.SeedSequence(0)
-    )
-    host.learn_once({"shop": sent}, train=lambda *_, **__: None, report=None)
+    holding = Holding(block, labels=Labels(labels, 3, weights))
     run = {"sampling_rate": 1.0, "steps": 1, "parties": ["bank"], "noise_multiplier": 0}
-    host.join_privately(
-        seed=1, widths=[3], shared=[1], run=run, max_grad_norm=0.1, lr=0.6
-    )
+    private = {"run": {"dict": run}, "max_grad_norm": 0.1, "batch_size": 6}
+    own = {"local": linear, "host": two_layers}
+    settings = {**HOST, **private, **{name: {"own": name} for name in own}}
+    host = opened(settings, "fedonce.host", holding=holding, own=own)
+    host.perform("receive", {"received": {"shop": sent}})
+    host = opened({}, "fedonce.split", holding=holding, fitted=host.dismiss()).party
+    host.join_privately(seed=1, shared=[1], run=run, max_grad_norm=0.1, lr=0.6)
     assert host.draw() == 6
     order = public_order(1, 6)
-    rows = order[host._held["rows"]]
+    rows = order[host.held(Drawn).rows]
     network = host._joint_network()
     parameters = list(network.parameters())
     expected = [torch.zeros_like(p) for p in parameters]
     cuts = []
+    loss = nn.CrossEntropyLoss(reduction="none")
     for row in rows:
         cut = torch.from_numpy(sent[[row]]).requires_grad_()
         outputs = network(torch.from_numpy(block[[row]]), cut)
@@ -1127,7 +1154,7 @@ def test_representations_are_computed_in_double_precision(once, cancer):
     guest = once._parties["shop"]
     inputs = guest._transformer.transform(once.partition_.split(cancer[0])["shop"])
     sent = infer(guest._encoder.module_, tensor(inputs)).float().numpy()
-    with once._connect_fitted(cancer[0], "bank") as session:
+    with once._reopen(cancer[0], CommunicationLog(), "bank") as session:
         assert_array_equal(session.ask("shop", "encode"), sent)
 
 
@@ -1137,12 +1164,12 @@ def test_noise_cannot_be_gone_around(cancer):
         **FAST, guest=NoiseAsTargetsEncoder(max_epochs=1), representation_noise=100.0
     ).fit(*cancer)
     X, _ = cancer
-    with once._connect_fitted(X, "bank") as session:
+    with once._reopen(X, CommunicationLog(), "bank") as session:
         noisy = session.ask("shop", "encode")
         assert noisy.std() > 50
     for operation in ("prepare", "represent", "remember", "recall"):
         with (
-            once._connect_fitted(X, "bank") as session,
+            once._reopen(X, CommunicationLog(), "bank") as session,
             pytest.raises(PartyError, match="offers no operation"),
         ):
             session.ask("shop", operation)
@@ -1238,6 +1265,187 @@ def test_a_party_that_learnt_from_noisy_networks_spends_what_all_spend(cancer):
         shared.epsilon_spent_.epsilon
     }
     assert any("sizes of messages" in s for s in shared.epsilon_spent_.not_covered)
+
+
+LEARNING = {
+    "shop": NoiseAsTargetsEncoder(max_epochs=1),
+    "lab": RandomFeaturesEncoder(),
+}
+
+
+def saying(monkeypatch, *said):
+    """Guests that say something else of their noisy steps than what they took."""
+    told, truth = [], GuestParty.spent
+
+    def spent(guest):
+        told.append(truth(guest))
+        if told[-1] is None or not isinstance(said[0], dict):
+            return told[-1] if told[-1] is None else said[0]
+        return {**told[-1], **said[0]}
+
+    spent.__skvfl_operation__ = True
+    monkeypatch.setattr(GuestParty, "spent", spent)
+    return told
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"guest": LEARNING}, {"n_split_epochs": 1}],
+    ids=["one round", "split epochs"],
+)
+def test_guests_account_for_their_own_steps(cancer, monkeypatch, settings):
+    settings = {**FAST, "max_epochs": 1, "epsilon": 5.0, **settings}
+    told = saying(monkeypatch, {})
+    planned = FedOnceClassifier(**settings).fit(*cancer).epsilon_spent_
+    shared = planned.runs[-1] if "n_split_epochs" in settings else planned.runs[0]
+    # Every guest is asked after the one round, and again after split epochs.
+    asked = [said for said in told if said is not None]
+    assert len(asked) == (2 if "n_split_epochs" in settings else 1)
+    assert None in told
+    for said in asked:
+        assert SampledGaussian(**said, parties=shared.parties) == shared
+    # Fewer rows in a step are counted where the guest alone draws them.
+    saying(monkeypatch, {"sampling_rate": shared.sampling_rate / 2})
+    less = FedOnceClassifier(**settings).fit(*cancer).epsilon_spent_
+    if "n_split_epochs" in settings:
+        assert less == planned
+    else:
+        assert less.runs[0].sampling_rate == shared.sampling_rate / 2
+        assert less.epsilon < planned.epsilon
+    saying(monkeypatch, {"noise_multiplier": shared.noise_multiplier / 2})
+    with pytest.raises(PrivacyBudgetError, match="guests say of their own steps"):
+        FedOnceClassifier(**settings).fit(*cancer)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (None, "'shop': it took no noisy step where it was told to"),
+        ({"sampling_rate": 7.0}, "'shop': what it says of its noisy steps"),
+        ({"steps": -1}, "'shop': 'steps' in its reply"),
+        ({"noise_multiplier": float("nan")}, "'shop': what it says of its noisy steps"),
+        ("much", "'shop': its reply does not have the entries"),
+    ],
+)
+def test_what_guests_say_of_their_steps_is_looked_at(
+    cancer, monkeypatch, said, message
+):
+    saying(monkeypatch, said)
+    once = FedOnceClassifier(**FAST, guest=LEARNING, epsilon=5.0, missing_party="zero")
+    with pytest.raises(PartyError, match=message):
+        once.fit(*cancer)
+
+
+def test_a_budget_counts_steps_that_a_callback_left_out(cancer):
+    """When to stop may have been decided by looking at the model."""
+
+    class Stop(Recorder):
+        def on_fit_task_end(self, estimator, context):
+            return True
+
+    settings = {**FAST, "epsilon": 5.0, "n_split_epochs": 2}
+    spent = FedOnceClassifier(**settings).fit(*cancer).epsilon_spent_
+    stopped = FedOnceClassifier(**settings).set_callbacks(Stop()).fit(*cancer)
+    assert (stopped.n_iter_, len(stopped.bytes_curve_)) == (1, 2)
+    assert stopped.epsilon_spent_ == spent
+
+
+# What comes first
+
+
+GUEST = GuestSettings(guest=FIXED, representation_noise=0.5, lr=0.1).pack()
+PLAN = {
+    "seed": 0,
+    "shared": [1],
+    "run": {
+        "sampling_rate": 1.0,
+        "steps": 1,
+        "parties": ["bank"],
+        "noise_multiplier": 1.0,
+    },
+    "max_grad_norm": 1.0,
+    "lr": 0.1,
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "operation", "arguments", "first"),
+    [
+        ("guest", "encode", {}, "learn"),
+        ("guest", "join", {"seed": 0}, "learn"),
+        ("guest", "spent", {}, "learn"),
+        ("guest", "begin_epoch", {"seed": 0, "n_train": 5}, "join"),
+        ("guest", "finish", {}, "join"),
+        ("guest", "forward", {"start": 0, "stop": 2}, "begin_epoch"),
+        ("guest", "backward", {"gradient": np.zeros((2, 3))}, "forward"),
+        ("guest", "draw", {}, "join_privately"),
+        ("guest", "backward_rows", {"gradient": np.zeros((2, 3))}, "draw"),
+        ("host", "train_epoch", {}, "receive"),
+        ("host", "end_training", {}, "receive"),
+        ("host", "join", {"seed": 0}, "receive"),
+        ("host", "join_privately", PLAN, "receive"),
+        ("host", "draw", {}, "join_privately"),
+        ("host", "learn_rows", {"received": {}}, "draw"),
+        ("host", "predict", {"start": 0, "stop": 2, "received": {}}, "receive"),
+    ],
+)
+def test_operations_out_of_order_say_what_comes_first(
+    role, operation, arguments, first
+):
+    block = np.random.default_rng(0).normal(size=(5, 2))
+    holding = Holding(block, labels=Labels(np.arange(5) % 2, 2))
+    host = {**HOST, "local": [4], "host": [4], "batch_size": 5}
+    settings = {"guest": GUEST, "host": host}[role]
+    member = opened(settings, f"fedonce.{role}", holding=holding)
+    with pytest.raises(PartyError, match=f"{first!r} comes first"):
+        member.perform(operation, arguments)
+
+
+class Nowhere(Federation):
+    """Members that nobody may ask yet."""
+
+    names = ("bank", "shop", "lab")
+
+    def connect(self, *args, **settings):
+        raise AssertionError("something ran")
+
+
+@pytest.mark.parametrize(
+    "guest", [FunctionTransformer(np.tanh), PCA(2, random_state=0)]
+)
+def test_what_one_guest_cannot_be_told_is_refused_before_anything_runs(cancer, guest):
+    settings = {"parties": Nowhere(), "active": "bank", "max_epochs": 1}
+    once = FedOnceClassifier(guest={"shop": PCA(2), "lab": guest}, **settings)
+    with pytest.raises(SettingsError, match="guest cannot be told to party 'lab'"):
+        once.fit(*cancer)
+    with pytest.raises(AssertionError, match="something ran"):
+        FedOnceClassifier(**settings).fit(*cancer)
+
+
+def test_split_learning_needs_a_party_of_the_one_round():
+    with pytest.raises(PartyValueError, match="no such model of an earlier fit"):
+        opened({}, "fedonce.split", holding=Holding(np.zeros((3, 2))))
+
+
+def test_secrets_are_drawn_where_they_are_used(cancer):
+    """Noise of one guest's own entropy: another root for it changes nobody else."""
+    X, y = cancer
+    settings = {**FAST, "guest": FIXED, "representation_noise": 0.1, "epsilon": 5.0}
+
+    class Other(FedOnceClassifier):
+        def _make_members(self, *args):
+            roster = super()._make_members(*args)
+            (lab,) = (each for each in roster.home if each.name == "lab")
+            lab.streams = None  # From the operating system, as in real life.
+            return roster
+
+    joint = [
+        kind(**settings).fit(X, y).transform(X) for kind in (FedOnceClassifier,) * 2
+    ]
+    other = Other(**settings).fit(X, y).transform(X)
+    assert_array_equal(joint[0], joint[1])
+    assert_array_equal(other[:, 32:35], joint[0][:, 32:35])
+    assert (other[:, 35:] != joint[0][:, 35:]).mean() > 0.9
 
 
 def test_a_large_delta_is_no_guarantee(cancer):

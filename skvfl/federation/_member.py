@@ -122,7 +122,8 @@ class Member:
         rows : ndarray of int, default=None
             Positions of the run's rows in its table; all, in their order, by default.
         model : str, default=None
-            Name of the fitted party that is taken, where it has kept several.
+            Name of the fitted party that is taken or gone on from, where it has kept
+            several.
 
         Returns
         -------
@@ -135,14 +136,13 @@ class Member:
             block = _safe_indexing(holding.block, rows)
             holding = Holding(block, holding.rows, holding.labels)
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
+        if model is not None:
+            self.fitted = self.kept.get(model)
         if role is not None:
             kind = self.own.get(role) or settings_of(role)
             self.party = kind.unpack(settings or {}, self).make(self)
         else:
-            fitted = self.fitted if model is None else self.kept.get(model)
-            if fitted is None:
-                raise SettingsError("it has no such model of an earlier fit")
-            self.party = fitted.again()
+            self.party = self.go_on()
         self.party.hold(holding)
         empty = rows_without_values(holding.block)
         return {
@@ -150,6 +150,18 @@ class Member:
             "n_rows": holding.n_rows,
             "n_empty": int(np.count_nonzero(empty)),
         }
+
+    def go_on(self) -> Party:
+        """The party that was fitted, for another run.
+
+        Raises
+        ------
+        SettingsError
+            If there is none.
+        """
+        if self.fitted is None:
+            raise SettingsError("it has no such model of an earlier fit")
+        return self.fitted.again()
 
     def go_home(self) -> None:
         """Open what was sealed, in a process of this organisation's own."""

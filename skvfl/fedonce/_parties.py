@@ -3,24 +3,219 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from scipy.special import ndtri
 
 from skvfl._rows import rows_without_values
-from skvfl.exceptions import ShareableError
-from skvfl.federation import operation
+from skvfl.exceptions import ShareableError, StateError
+from skvfl.federation import Holding, Settings, operation
 from skvfl.federation._party import run
-from skvfl.nn._apart import JointNetwork
-from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
+from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl.nn._apart import JointNetwork, keep_apart
+from skvfl.nn._build import Build, Optimize
+from skvfl.nn._labels import Codec, Lessons
+from skvfl.nn._private import (
+    PrivateSGD,
+    PrivateSteps,
+    PrivateTraining,
+    train_privately,
+)
 from skvfl.nn._steps import TINY, public_order, tensor
+from skvfl.nn._training import Training
 from skvfl.privacy import SampledGaussian
-from skvfl.splitnn._legacy_parties import SplitParty, TopParty
+from skvfl.splitnn._parties import Epoch, Inputs, SplitParty, TopParty
+from skvfl.splitnn._parties import Training as Optimizing
 
 
 class NothingHeldError(ShareableError):
     """A party holds no value of any row that it is asked about."""
+
+
+# What a party holds for a session, and does not keep
+
+
+@dataclass
+class OneRound:
+    """What a party was told of the one round, and its secret stream for it."""
+
+    after: ClassVar = "open"
+    told: Settings
+    sequence: np.random.SeedSequence
+
+
+@dataclass
+class Afterwards:
+    """A party's secret stream for the epochs of split learning."""
+
+    after: ClassVar = "open"
+    sequence: np.random.SeedSequence
+
+
+@dataclass
+class Ran:
+    """Noisy steps that a guest took by itself, if it took any."""
+
+    after: ClassVar = "learn"
+    spent: SampledGaussian | None
+
+
+@dataclass
+class Alone:
+    """What the host trains by itself."""
+
+    after: ClassVar = "receive"
+    training: Training | PrivateTraining
+
+
+@dataclass
+class Joined:
+    """A guest's network, which takes part in split learning."""
+
+    after: ClassVar = "join"
+    network: torch.nn.Module
+
+
+@dataclass
+class RowNoise:
+    """Noise on a guest's activations, in the public order of the rows."""
+
+    after: ClassVar = "join"
+    values: torch.Tensor
+
+
+@dataclass
+class NoisySteps:
+    """Steps of split learning with noise on a party's own gradients."""
+
+    after: ClassVar = "join_privately"
+    steps: PrivateSteps
+    sgd: PrivateSGD
+
+
+@dataclass
+class Drawn:
+    """Rows of the step that is under way."""
+
+    after: ClassVar = "draw"
+    rows: torch.Tensor
+
+
+# What parties are told
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestSettings(Settings, role="fedonce.guest"):
+    """What a guest is told; the estimator's parameters of these names.
+
+    Parameters
+    ----------
+    guest : transformer
+        Its encoder.
+    run : dict or None, default=None
+        Under a budget, the fields of a SampledGaussian: the noisy steps to take.
+    max_grad_norm : float or None, default=None
+        None without a budget.
+    """
+
+    guest: Any = field(metadata={"stream": "guests"})
+    representation_noise: float
+    lr: float
+    optimizer: Any = None
+    weight_decay: float = 0.0
+    run: dict | None = None
+    max_grad_norm: float | None = None
+
+    def make(self, member):
+        """A guest, with an encoder and a key of its own."""
+        encoder = self.guest
+        if self.max_grad_norm is not None and isinstance(
+            encoder, NoiseAsTargetsEncoder
+        ):
+            encoder._check = keep_apart
+        party = GuestParty(
+            member.name,
+            member.transformer(self.transformer),
+            encoder,
+            self.representation_noise,
+            member.stream("keys").generate_state(8).tobytes(),
+            _optimize(self),
+            member.stream("models"),
+        )
+        party.hold(OneRound(self, member.stream("once")))
+        return party
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings(Settings, role="fedonce.host"):
+    """What the host is told; the estimator's parameters of these names.
+
+    Parameters
+    ----------
+    run : dict or None, default=None
+        Under a budget, the fields of a SampledGaussian: the noisy steps to take.
+    """
+
+    local: Any
+    local_width: int
+    host: Any
+    max_epochs: int
+    batch_size: int
+    lr: float
+    optimizer: Any = None
+    weight_decay: float = 0.0
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    run: dict | None = None
+    max_grad_norm: float | None = None
+
+    def make(self, member):
+        """The party that has the labels."""
+        codec = Codec(member.holding.labels)
+        check = None if self.run is None else keep_apart
+        party = HostParty(
+            member.name,
+            member.transformer(self.transformer),
+            Build(
+                self.local, self.local_width, name="local", trains=False, check=check
+            ),
+            _optimize(self),
+            member.stream("models"),
+            Build(self.host, codec.n_outputs, name="host", check=check),
+            codec,
+        )
+        party.hold(OneRound(self, member.stream("once")))
+        return party
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSettings(Settings, role="fedonce.split"):
+    """Nothing: parties of the one round go on with what they have learnt."""
+
+    def make(self, member):
+        """The fitted party, with fresh randomness."""
+        party = member.go_on()
+        party.hold(Afterwards(member.stream("afterwards")))
+        return party
+
+
+def _optimize(told):
+    """A party's own optimiser for split learning."""
+    optimizer = told.optimizer
+    if told.weight_decay:
+        optimizer = torch.optim.Adam if optimizer is None else optimizer
+        optimizer = partial(optimizer, weight_decay=told.weight_decay)
+    return Optimize(optimizer, told.lr)
+
+
+def _run_of(fields):
+    """A run of noisy steps from what was sent of it."""
+    return SampledGaussian(**{**fields, "parties": tuple(fields["parties"])})
 
 
 class _SplitPart(SplitParty):
@@ -29,25 +224,25 @@ class _SplitPart(SplitParty):
     @operation
     def draw(self):
         """Draw the rows of the next step; their number."""
-        self._held["rows"] = self._held["steps"].draw()
-        return len(self._held["rows"])
+        self.hold(Drawn(self.held(NoisySteps).steps.draw()))
+        return len(self.held(Drawn).rows)
 
     def _hold_optimizer(self, module):
         """An optimiser of its own; gradients of earlier training are forgotten."""
         module.zero_grad()
-        self._held["optimizer"] = self._optimize(list(module.parameters()))
+        self.hold(Optimizing(self._optimize(list(module.parameters()))))
 
-    def _hold_steps(self, module, loss, shapes, shared, run, max_grad_norm, lr):
+    def _hold_steps(self, module, loss, shapes, n_rows, shared, run, max_grad_norm, lr):
         steps = PrivateSteps(
-            SampledGaussian(**{**run, "parties": tuple(run["parties"])}),
-            len(self._held["order"]),
-            self._held["sequence"],
+            _run_of(run),
+            n_rows,
+            self.held(Afterwards).sequence,
             np.random.SeedSequence(shared),
         )
-        self._held["steps"] = steps
-        self._held["sgd"] = PrivateSGD(
+        sgd = PrivateSGD(
             module, loss, steps, shapes, max_grad_norm=max_grad_norm, lr=lr
         )
+        self.hold(NoisySteps(steps, sgd))
 
 
 class GuestParty(_SplitPart):
@@ -69,52 +264,56 @@ class GuestParty(_SplitPart):
         ``optimize(parameters)`` gives the party's own optimiser, for split learning.
     stream : SeedSequence
         The party's private one.
-    run : SampledGaussian or None
-        Steps of private training, for an encoder that has a network. Their noise is
-        drawn from the ``sequence`` that the party holds while it trains, and which
-        does not stay with it.
-    max_grad_norm : float
-        Norm to which the gradient of every row is then clipped.
     """
 
-    def __init__(
-        self,
-        name,
-        transformer,
-        encoder,
-        noise,
-        key,
-        optimize,
-        stream,
-        run,
-        max_grad_norm,
-    ):
+    def __init__(self, name, transformer, encoder, noise, key, optimize, stream):
         super().__init__(name, transformer, None, optimize, stream)
         self._encoder = encoder
         self._noise = noise
         self._key = key
-        self._run = run
-        self._max_grad_norm = max_grad_norm
+        self._has_learnt = False
 
     @operation
     def learn(self):
         """Fit the encoder, and represent the same rows."""
         self._require_values()
-        inputs = run(self._transformer.fit_transform, self._held["block"])
-        if self._run is None:
+        inputs = run(self._transformer.fit_transform, self.held(Holding).block)
+        told = self.held(OneRound).told
+        if told.run is None:
             representation = run(self._encoder.fit_transform, inputs)
+            self.hold(Ran(None))
         else:
-            to_steps, to_targets = self._held["sequence"].spawn(2)
-            steps = PrivateSteps(self._run, len(inputs), to_steps)
-            fit_privately(self._encoder, inputs, steps, self._max_grad_norm, to_targets)
+            to_steps, to_targets = self.held(OneRound).sequence.spawn(2)
+            steps = PrivateSteps(_run_of(told.run), len(inputs), to_steps)
+            fit_privately(self._encoder, inputs, steps, told.max_grad_norm, to_targets)
             representation = run(self._encoder.transform, inputs)
+            self.hold(Ran(steps.spent))
+        self._has_learnt = True
         return self._add_noise(representation, inputs)
+
+    @operation
+    def spent(self):
+        """What noisy steps were taken in this session.
+
+        Returns
+        -------
+        spent : dict or None
+            ``sampling_rate``, ``steps`` and ``noise_multiplier``; None for no step.
+        """
+        if self.holds(NoisySteps):
+            spent = self.held(NoisySteps).steps.spent
+        else:
+            spent = self.held(Ran).spent
+        if spent is None:
+            return None
+        names = ("sampling_rate", "steps", "noise_multiplier")
+        return {name: getattr(spent, name) for name in names}
 
     @operation
     def encode(self):
         """Represent rows."""
         self._require_values()
-        inputs = run(self._transformer.transform, self._held["block"])
+        inputs = self._prepared()
         return self._add_noise(run(self._encoder.transform, inputs), inputs)
 
     @operation
@@ -126,15 +325,14 @@ class GuestParty(_SplitPart):
         seed : int
             Of the public order of the rows, the same at every party.
         """
-        inputs = run(self._transformer.transform, self._held["block"])
+        inputs = self._prepared()
         order = public_order(seed, len(inputs))
-        self._bottom = self._encoder.module_
-        self._held["inputs"] = tensor(inputs)[order]
-        self._held["order"] = order
+        self.hold(Joined(self._encoder.module_))
+        self.hold(Inputs(tensor(inputs)[order]))
         self._hold_optimizer(self._bottom)
         if self._noise:
             noise = self._noise * keyed_noise(self._key, inputs, self._width(inputs))
-            self._held["noise"] = tensor(noise)[order]
+            self.hold(RowNoise(tensor(noise)[order]))
 
     @operation
     def join_privately(self, seed, **plan):
@@ -149,38 +347,51 @@ class GuestParty(_SplitPart):
             SampledGaussian; ``max_grad_norm`` and ``lr``.
         """
         self.join(seed)
-        shapes = [self._held["inputs"].shape[1:]]
-        self._hold_steps(self._bottom, _inner_products, shapes, **plan)
+        n_rows, *shape = self.held(Inputs).values.shape
+        self._hold_steps(self._bottom, _inner_products, [shape], n_rows, **plan)
 
     @operation
     def forward_rows(self):
         """Draw the rows of the next step; their activations."""
         self.draw()
+        rows = self.held(Drawn).rows
         with torch.no_grad():
-            activations = self._bottom(self._held["inputs"][self._held["rows"]])
-        return self._noised(activations, self._held["rows"]).numpy()
+            activations = self._bottom(self.held(Inputs).values[rows])
+        return self._noised(activations, rows).numpy()
 
     @operation
     def backward_rows(self, gradient):
         """Update the network from every row's gradient of its own activations."""
-        inputs = self._held["inputs"][self._held["rows"]]
-        self._held["sgd"].step([inputs], [tensor(gradient)])
+        rows = self.held(Drawn).rows
+        inputs = self.held(Inputs).values[rows]
+        self.held(NoisySteps).sgd.step([inputs], [tensor(gradient)])
+        self.drop(Drawn)
+
+    @property
+    def _bottom(self):
+        # The encoder's own: what split learning makes of it is what encodes later.
+        return self.held(Joined).network
 
     def _activate(self, start, stop):
-        rows = self._held["order"][start:stop]
-        return self._noised(super()._activate(start, stop), rows)
+        activations = super()._activate(start, stop)
+        return self._noised(activations, self.held(Epoch).order[start:stop])
 
     def _noised(self, activations, rows):
         if not self._noise:
             return activations
-        return activations + self._held["noise"][rows]
+        return activations + self.held(RowNoise).values[rows]
 
     def _width(self, inputs):
         return self._encoder.transform(inputs[:1]).shape[1]
 
     def _require_values(self):
-        if rows_without_values(self._held["block"]).all():
+        if rows_without_values(self.held(Holding).block).all():
             raise NothingHeldError("it holds no value of any row")
+
+    def _prepared(self):
+        if not self._has_learnt:
+            raise StateError("it has no encoder yet: 'learn' comes first")
+        return run(self._transformer.transform, self.held(Holding).block)
 
     def _add_noise(self, representation, inputs):
         if not self._noise:
@@ -202,72 +413,94 @@ class HostParty(_SplitPart, TopParty):
         As for :class:`~skvfl.splitnn._parties.SplitParty`.
     build_head : callable
         ``build_head(n_inputs, generator)`` gives the head.
-    loss : callable
-        ``loss(outputs, labels)`` gives the loss of each row.
+    codec : Codec
+        How labels are written, and outputs read.
     """
 
+    made_by: ClassVar = dict.fromkeys(
+        ("_bottom", "_top", "_names", "_scales"), "receive"
+    )
+
     def __init__(
-        self,
-        name,
-        transformer,
-        build_local,
-        optimize,
-        stream,
-        build_head,
-        loss,
+        self, name, transformer, build_local, optimize, stream, build_head, codec
     ):
-        super().__init__(
-            name,
-            transformer,
-            build_local,
-            optimize,
-            stream,
-            build_head,
-            "concat",
-            [],
-            loss,
-        )
+        parts = name, transformer, build_local, optimize, stream, build_head
+        super().__init__(*parts, "concat", codec)
 
     @operation
-    def learn_once(self, received, train, report, standardise=False):
-        """Train on the host's own columns and representations that do not change.
+    def receive(self, received):
+        """Build networks for representations that do not change, and begin to train.
 
         Parameters
         ----------
         received : dict of str to ndarray
             Every guest's representation.
-        train : callable
-            ``train(module, inputs, labels, weights=, loss=, report=)`` trains a
-            network.
-        report : callable
-            Told of every epoch.
-        standardise : bool, default=False
-            Whether to standardise what was received by its own mean and deviation.
         """
-        scale = _mean_and_deviation if standardise else _as_it_is
+        # Means and deviations of rows are a release that nobody accounts for.
+        private = self.held(OneRound).told.run is not None
+        scale = _as_it_is if private else _mean_and_deviation
         self._scales = {name: scale(sent) for name, sent in received.items()}
         cuts = {name: tensor(sent) for name, sent in received.items()}
         inputs = [cut.numpy() for cut in self._standardised(cuts).values()]
         self._names = list(received)
         width = sum(sent.shape[1] for sent in inputs)
         if self._transformer is not None:
-            own = run(self._transformer.fit_transform, self._held["block"])
+            own = run(self._transformer.fit_transform, self.held(Holding).block)
             self._bottom = self._build_bottom(own.shape[1], self._generator)
             # Zeros: a network of the user's own could keep what it is asked.
             with torch.inference_mode():
                 width += self._bottom.eval()(torch.zeros(1, own.shape[1])).shape[1]
             inputs = [own, *inputs]
             self._names = [self.name, *self._names]
-            self._held["inputs"] = tensor(own)
         self._top = self._build_top(width, self._generator)
-        train(
-            self._joint_network(),
-            tuple(inputs),
-            self._held["labels"],
-            weights=self._held["weights"],
-            loss=self._loss,
-            report=report,
-        )
+        self.hold(Alone(self._begin_training(tuple(inputs))))
+
+    def _begin_training(self, inputs):
+        """Training of the local network and the head, by noisy steps if so told."""
+        told, sequence = self.held(OneRound).told, self.held(OneRound).sequence
+        labels = self.held(Holding).labels
+        network, targets = self._joint_network(), self._codec.encode(labels.values)
+        settings = {"lr": told.lr, "loss": self._codec.loss, "weights": labels.weights}
+        if told.run is not None:
+            settings["steps"] = PrivateSteps(_run_of(told.run), len(targets), sequence)
+            settings["max_grad_norm"] = told.max_grad_norm
+            return PrivateTraining(network, inputs, targets, **settings)
+        for name in (
+            "max_epochs",
+            "batch_size",
+            "optimizer",
+            "weight_decay",
+            "early_stopping",
+            "validation_fraction",
+            "n_iter_no_change",
+        ):
+            settings[name] = getattr(told, name)
+        return Training(network, inputs, targets, sequence=sequence, **settings)
+
+    @operation
+    def train_epoch(self):
+        """Train for an epoch.
+
+        Returns
+        -------
+        epoch : dict
+            ``stops``, whether held-out rows say that it is the last one, as 0 or 1, and
+            its ``train_loss`` and ``valid_loss``, but not with a budget.
+        """
+        training = self.held(Alone).training
+        if isinstance(training, Training):
+            losses = training.run_epoch()
+            return {**losses, "stops": int(training.stops)}
+        told = self.held(OneRound).told
+        for _ in range(told.run["steps"] // told.max_epochs):
+            training.step()
+        return {"stops": 0}
+
+    @operation
+    def end_training(self):
+        """Go back to the best networks, and refuse those that training has spoilt."""
+        self.held(Alone).training.finish()
+        self.drop(Alone)
 
     @operation
     def join(self, seed):
@@ -278,52 +511,50 @@ class HostParty(_SplitPart, TopParty):
         seed : int
             Of the public order of the rows, the same at every party.
         """
-        held = self._held
-        order = public_order(seed, len(held["labels"]))
-        held["order"] = order
-        held["labels"] = torch.from_numpy(held["labels"])[order]
-        if held["weights"] is not None:
-            held["weights"] = tensor(held["weights"])[order]
+        held, network = self.held(Holding), self._joint_network()
+        order = public_order(seed, len(held.labels.values))
+        self.hold(Lessons.of(self._codec, held.labels, order))
         if self._transformer is not None:
-            held["inputs"] = held["inputs"][order]
-        self._hold_optimizer(self._joint_network())
+            inputs = run(self._transformer.transform, held.block)
+            self.hold(Inputs(tensor(inputs)[order]))
+        self._hold_optimizer(network)
 
     @operation
-    def join_privately(self, seed, widths, **plan):
+    def join_privately(self, seed, **plan):
         """Take the host's networks to split learning with noise on their gradients.
 
         Parameters
         ----------
         seed : int
             Of the public order of the rows, the same at every party.
-        widths : list of int
-            Number of activations of every guest.
         **plan : dict
             As for :class:`GuestParty`.
         """
         self.join(seed)
-        shapes = [(width,) for width in widths]
+        shapes = [mean.shape for mean, _ in self._scales.values()]
         if self._transformer is not None:
-            shapes = [self._held["inputs"].shape[1:], *shapes]
-        self._hold_steps(self._joint_network(), self._loss, shapes, **plan)
+            shapes = [self.held(Inputs).values.shape[1:], *shapes]
+        n_rows = len(self.held(Lessons).labels)
+        network = self._joint_network()
+        self._hold_steps(network, self._codec.loss, shapes, n_rows, **plan)
 
     @operation
     def learn_rows(self, received):
         """A noisy step on the rows that were drawn; every row's own gradients."""
-        rows = self._held["rows"]
-        labels = self._held["labels"][rows]
-        weights = self._held["weights"]
-        weights = None if weights is None else weights[rows]
-        cuts = [tensor(sent).requires_grad_() for sent in received.values()]
-        own = [] if self._transformer is None else [self._held["inputs"][rows]]
-        losses = self._loss(self._joint_network()(*own, *cuts), labels)
+        rows, lessons = self.held(Drawn).rows, self.held(Lessons)
+        labels = lessons.labels[rows]
+        weights = None if lessons.weights is None else lessons.weights[rows]
+        cuts = [tensor(received[name]).requires_grad_() for name in self._scales]
+        own = [] if self._transformer is None else [self.held(Inputs).values[rows]]
+        losses = self._codec.loss(self._joint_network()(*own, *cuts), labels)
         total = (losses if weights is None else losses * weights).sum()
         gradients = torch.autograd.grad(total, cuts) if cuts else ()
         inputs = [*own, *(cut.detach() for cut in cuts)]
-        self._held["sgd"].step(inputs, [labels], weights)
+        self.held(NoisySteps).sgd.step(inputs, [labels], weights)
+        self.drop(Drawn)
         return {
             name: gradient.numpy()
-            for name, gradient in zip(received, gradients, strict=True)
+            for name, gradient in zip(self._scales, gradients, strict=True)
         }
 
     def _cut_layer(self, start, stop, received):
@@ -417,52 +648,6 @@ def fit_privately(encoder, inputs, steps, max_grad_norm, to_targets):
         report=report,
     )
     encoder.n_iter_ = encoder.max_epochs
-
-
-def train_host_privately(
-    module,
-    inputs,
-    labels,
-    *,
-    run,
-    per_epoch,
-    sequence,
-    max_grad_norm,
-    lr,
-    loss,
-    weights,
-    report,
-):
-    """Train the host's networks by noisy gradient steps.
-
-    Parameters
-    ----------
-    module, inputs, labels, max_grad_norm, lr, loss, weights
-        As for :func:`skvfl.nn._private.train_privately`.
-    run : SampledGaussian
-        The steps to take.
-    per_epoch : int
-        Number of steps that make an epoch.
-    sequence : numpy.random.SeedSequence
-        Stream of the rows and the noise.
-    report : callable
-        Told of every epoch.
-    """
-
-    def after_step(step):
-        return step % per_epoch == 0 and report(step // per_epoch, {})
-
-    train_privately(
-        module,
-        inputs,
-        labels,
-        loss=loss,
-        steps=PrivateSteps(run, len(labels), sequence),
-        max_grad_norm=max_grad_norm,
-        lr=lr,
-        weights=weights,
-        report=after_step,
-    )
 
 
 def keyed_noise(key, rows, n_columns):

@@ -159,24 +159,32 @@ def train_together(
         total = torch.zeros(len(inputs), dtype=torch.float64)
         noises[0].begin_epoch(epoch)
         for start, stop in batch_bounds(n_rows, batch_size):
-            rows = order[:, start:stop]
-            outputs = blocks[guests, rows]
-            for layer in layers:
-                outputs = _apply(layer, outputs)
-            batch = targets[guests, rows]
-            if noises[0].exchanges:
-                batch = exchange(outputs.detach(), batch)
-                targets[guests, rows] = batch
-            losses = half_squares(outputs, batch).mean(dim=1)
-            optimizer.zero_grad()
-            losses.sum().backward()
-            optimizer.step()
-            total += losses.detach().double() * (stop - start)
+            rows = guests, order[:, start:stop]
+            losses = _step(
+                layers, optimizer, blocks, targets, rows, noises[0].exchanges
+            )
+            total += losses.double() * (stop - start)
         curve.append((total / n_rows).tolist())
         check_finite(curve[-1], epoch, lr)
     for perceptron in perceptrons:
         perceptron.eval()
     return [[losses[i] for losses in curve] for i in range(len(inputs))]
+
+
+def _step(layers, optimizer, blocks, targets, rows, exchanges):
+    """A step of every guest on rows of its own; each one's mean loss."""
+    outputs = blocks[rows]
+    for layer in layers:
+        outputs = _apply(layer, outputs)
+    batch = targets[rows]
+    if exchanges:
+        batch = exchange(outputs.detach(), batch)
+        targets[rows] = batch
+    losses = half_squares(outputs, batch).mean(dim=1)
+    optimizer.zero_grad()
+    losses.sum().backward()
+    optimizer.step()
+    return losses.detach()
 
 
 def _stacked(matrices):

@@ -239,19 +239,42 @@ def sensitivity(max_grad_norm, n_rows, n_values):
 
 
 def train_privately(
-    module,
-    inputs,
-    targets=None,
-    *,
-    loss,
-    steps,
-    max_grad_norm,
-    lr,
-    weights=None,
-    before_step=None,
-    report=None,
+    module, inputs, targets=None, *, steps, before_step=None, report=None, **settings
 ):
-    """Train a module on the rows of one party with differential privacy.
+    """Train a module on the rows of one party with differential privacy, in one go.
+
+    Parameters
+    ----------
+    module, inputs, targets, steps, **settings
+        As for :class:`PrivateTraining`.
+    before_step : callable or None, default=None
+        ``before_step(rows)`` is called with the positions of the rows that a step is
+        about to be taken on.
+    report : callable or None, default=None
+        ``report(step)`` is called after every step, with its number from 1. Training
+        stops where it returns True.
+
+    Returns
+    -------
+    spent : SampledGaussian
+        The run with the number of steps taken.
+
+    Raises
+    ------
+    TrainingError
+        If there is no row or no step, if the module mixes rows, or if its parameters
+        are not finite in the end.
+    """
+    training = PrivateTraining(module, inputs, targets, steps=steps, **settings)
+    while steps.taken < steps.run.steps:
+        training.step(before_step)
+        if report is not None and report(steps.taken):
+            break
+    return training.finish()
+
+
+class PrivateTraining:
+    """Private training of a module on the rows of one party, step by step.
 
     Plain gradient steps at a constant rate. Losses are not computed beyond what a step
     needs, and none is returned: they would say something about the rows that the
@@ -275,53 +298,71 @@ def train_privately(
         Learning rate, of the sum of clipped gradients over the expected batch size.
     weights : ndarray of shape (n_samples,) or None, default=None
         Factors of the rows' losses, before clipping.
-    before_step : callable or None, default=None
-        ``before_step(rows)`` is called with the positions of the rows that a step is
-        about to be taken on.
-    report : callable or None, default=None
-        ``report(step)`` is called after every step, with its number from 1. Training
-        stops where it returns True.
-
-    Returns
-    -------
-    spent : SampledGaussian
-        The run with the number of steps taken.
 
     Raises
     ------
     TrainingError
-        If there is no row or no step, if the module mixes rows, or if its parameters
-        are not finite in the end.
+        If there is no row or no step, or if the module mixes rows.
     """
-    inputs, targets = _tuple(inputs), _tuple(targets)
-    inputs = [tensor(each) for each in inputs]
-    targets = [torch.tensor(np.asarray(each)) for each in targets]
-    if weights is not None:
-        weights = tensor(weights)
-    if len(inputs[0]) != steps.n_rows:
-        raise ValueError(f"{len(inputs[0])} rows, but steps draw from {steps.n_rows}")
-    if min(steps.n_rows, steps.run.steps) < 1:
-        raise TrainingError(
-            f"no private step is taken with {steps.n_rows} rows and "
-            f"{steps.run.steps} steps: give more of what is missing"
+
+    def __init__(
+        self,
+        module,
+        inputs,
+        targets=None,
+        *,
+        loss,
+        steps,
+        max_grad_norm,
+        lr,
+        weights=None,
+    ):
+        self._inputs = [tensor(each) for each in _tuple(inputs)]
+        self._targets = [torch.tensor(np.asarray(each)) for each in _tuple(targets)]
+        self._weights = None if weights is None else tensor(weights)
+        n_rows = len(self._inputs[0])
+        if n_rows != steps.n_rows:
+            raise ValueError(f"{n_rows} rows, but steps draw from {steps.n_rows}")
+        if min(steps.n_rows, steps.run.steps) < 1:
+            raise TrainingError(
+                f"no private step is taken with {steps.n_rows} rows and "
+                f"{steps.run.steps} steps: give more of what is missing"
+            )
+        module.train()
+        self._module, self._steps = module, steps
+        shapes = [each.shape[1:] for each in self._inputs]
+        self._sgd = PrivateSGD(
+            module, loss, steps, shapes, max_grad_norm=max_grad_norm, lr=lr
         )
-    module.train()
-    shapes = [each.shape[1:] for each in inputs]
-    sgd = PrivateSGD(module, loss, steps, shapes, max_grad_norm=max_grad_norm, lr=lr)
-    while steps.taken < steps.run.steps:
-        rows = steps.draw()
-        if before_step is not None and len(rows):
-            before_step(rows)
-        sgd.step(
-            [each[rows] for each in inputs],
-            [each[rows] for each in targets],
-            None if weights is None else weights[rows],
+
+    def step(self, before=None):
+        """Take a step on rows that are drawn for it.
+
+        Parameters
+        ----------
+        before : callable or None, default=None
+            Called with the positions of the rows, if any were drawn.
+        """
+        rows = self._steps.draw()
+        if before is not None and len(rows):
+            before(rows)
+        self._sgd.step(
+            [each[rows] for each in self._inputs],
+            [each[rows] for each in self._targets],
+            None if self._weights is None else self._weights[rows],
         )
-        if report is not None and report(steps.taken):
-            break
-    module.eval()
-    check_parameters(module)
-    return steps.spent
+
+    def finish(self):
+        """Refuse a module that training has spoilt; say what was spent.
+
+        Returns
+        -------
+        spent : SampledGaussian
+            The run with the number of steps taken.
+        """
+        self._module.eval()
+        check_parameters(self._module)
+        return self._steps.spent
 
 
 class _KeyStream:

@@ -23,27 +23,39 @@ from skvfl.nn._build import FusedAdam
 from skvfl.nn._steps import TINY, batch_bounds, check_held_out, check_parameters, tensor
 
 
-def train(
-    module,
-    inputs,
-    targets=None,
-    *,
-    loss,
-    max_epochs,
-    batch_size,
-    lr,
-    sequence,
-    optimizer=None,
-    weight_decay=0.0,
-    weights=None,
-    early_stopping=False,
-    validation_fraction=0.1,
-    n_iter_no_change=10,
-    callbacks=None,
-    device="cpu",
-    report=None,
-):
-    """Train a module on the rows of one party.
+def train(module, inputs, targets=None, *, max_epochs, report=None, **settings):
+    """Train a module on the rows of one party, in one go.
+
+    Parameters
+    ----------
+    module, inputs, targets, max_epochs, **settings
+        As for :class:`Training`.
+    report : callable or None, default=None
+        ``report(epoch, losses)`` is called after every epoch, with its number from 1
+        and a dict of its ``"train_loss"`` and, with early stopping, ``"valid_loss"``.
+        Training stops where it returns True.
+
+    Returns
+    -------
+    net : skorch.NeuralNet
+        Holds ``module_``, ``optimizer_`` and ``history``, and no rows.
+
+    Raises
+    ------
+    TrainingError
+        If there is no row or no epoch to train on, or a loss is not finite.
+    """
+    training = Training(module, inputs, targets, max_epochs=max_epochs, **settings)
+    for epoch in range(1, max_epochs + 1):
+        losses = training.run_epoch()
+        stops = report is not None and bool(report(epoch, losses))
+        if stops or training.stops:
+            break
+    return training.finish()
+
+
+class Training:
+    """Training of a module on the rows of one party, one epoch after another.
 
     Parameters
     ----------
@@ -85,82 +97,140 @@ def train(
         wait for.
     device : str, default="cpu"
         Where to train.
-    report : callable or None, default=None
-        ``report(epoch, losses)`` is called after every epoch, with its number from 1
-        and a dict of its ``"train_loss"`` and, with early stopping, ``"valid_loss"``.
-        Training stops where it returns True.
 
-    Returns
-    -------
-    net : skorch.NeuralNet
-        Holds ``module_``, ``optimizer_`` and ``history``, and no rows.
+    Attributes
+    ----------
+    stops : bool
+        Whether callbacks or held-out rows say that the last epoch was the last one.
 
     Raises
     ------
     TrainingError
-        If there is no row or no epoch to train on, or a loss is not finite.
+        If there is no row or no epoch to train on.
     """
-    inputs, targets = _tuple(inputs), _tuple(targets)
-    data = [*map(tensor, inputs), *(torch.tensor(np.asarray(t)) for t in targets)]
-    if weights is not None:
-        data.append(tensor(weights))
-    data = [each.to(device) for each in data]
-    generator = torch.Generator().manual_seed(int_seed(sequence))
-    n_rows = len(data[0])
-    n_held_out = ceil(validation_fraction * n_rows) if early_stopping else 0
-    if min(n_rows - n_held_out, max_epochs) < 1:
-        raise TrainingError(
-            f"no optimiser step is taken with max_epochs={max_epochs} and {n_rows} "
-            f"rows, of which {n_held_out} are held out: give more of what is missing"
-        )
-    rows, held_out = TensorDataset(*data), None
-    if early_stopping:
-        shuffled = torch.randperm(n_rows, generator=generator)
-        held_out = TensorDataset(*rows[shuffled[:n_held_out]])
-        if weights is not None:
-            check_held_out(held_out.tensors[-1].sum())
-        rows = TensorDataset(*rows[shuffled[n_held_out:]])
 
-    net = _Net(
+    def __init__(
+        self,
         module,
-        _MeanLoss(loss, len(inputs), weights is not None),
-        optimizer=partial(_make_optimizer, optimizer, weight_decay, bool(callbacks)),
-        lr=lr,
-        batch_size=batch_size,
-        max_epochs=max_epochs,
-        callbacks=callbacks,
-        train_split=None,
-        device=device,
-        verbose=0,
-    ).initialize()
-    datasets = {"dataset_train": rows, "dataset_valid": held_out}
-    net.notify("on_train_begin", X=rows, y=None)
-    best, best_epoch, best_state = inf, 0, None
-    for epoch in range(1, max_epochs + 1):
+        inputs,
+        targets=None,
+        *,
+        loss,
+        max_epochs,
+        batch_size,
+        lr,
+        sequence,
+        optimizer=None,
+        weight_decay=0.0,
+        weights=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        callbacks=None,
+        device="cpu",
+    ):
+        inputs, targets = _tuple(inputs), _tuple(targets)
+        data = [*map(tensor, inputs), *(torch.tensor(np.asarray(t)) for t in targets)]
+        if weights is not None:
+            data.append(tensor(weights))
+        self._generator = torch.Generator().manual_seed(int_seed(sequence))
+        self._rows, self._held_out = self._divide(
+            [each.to(device) for each in data],
+            max_epochs,
+            validation_fraction if early_stopping else 0.0,
+            weights is not None,
+        )
+        self._patience = n_iter_no_change
+        self._net = _Net(
+            module,
+            _MeanLoss(loss, len(inputs), weights is not None),
+            optimizer=partial(
+                _make_optimizer, optimizer, weight_decay, bool(callbacks)
+            ),
+            lr=lr,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            callbacks=callbacks,
+            train_split=None,
+            device=device,
+            verbose=0,
+        ).initialize()
+        self._net.notify("on_train_begin", X=self._rows, y=None)
+        self._epoch, self.stops = 0, False
+        self._best, self._best_epoch, self._best_state = inf, 0, None
+
+    def _divide(self, data, max_epochs, fraction, weighted):
+        """Rows that are trained on, and those that are held out, or None."""
+        n_rows = len(data[0])
+        n_held_out = ceil(fraction * n_rows)
+        if min(n_rows - n_held_out, max_epochs) < 1:
+            raise TrainingError(
+                f"no optimiser step is taken with max_epochs={max_epochs} and {n_rows} "
+                f"rows, of which {n_held_out} are held out: give more of what is "
+                "missing"
+            )
+        rows = TensorDataset(*data)
+        if not fraction:
+            return rows, None
+        shuffled = torch.randperm(n_rows, generator=self._generator)
+        held_out = TensorDataset(*rows[shuffled[:n_held_out]])
+        if weighted:
+            check_held_out(held_out.tensors[-1].sum())
+        return TensorDataset(*rows[shuffled[n_held_out:]]), held_out
+
+    def run_epoch(self):
+        """Pass over the rows once.
+
+        Returns
+        -------
+        losses : dict of str to float
+            ``"train_loss"`` and, with early stopping, ``"valid_loss"``.
+
+        Raises
+        ------
+        TrainingError
+            If one of them is not finite.
+        """
+        net, rows, held_out = self._net, self._rows, self._held_out
+        self._epoch += 1
+        datasets = {"dataset_train": rows, "dataset_valid": held_out}
         net.notify("on_epoch_begin", **datasets)
-        order = torch.randperm(len(rows), generator=generator)
-        losses = {"train_loss": _run_epoch(net, rows, order.to(device), "train")}
-        if early_stopping:
-            order = torch.arange(n_held_out, device=device)
+        order = torch.randperm(len(rows), generator=self._generator).to(net.device)
+        losses = {"train_loss": _run_epoch(net, rows, order, "train")}
+        if held_out is not None:
+            order = torch.arange(len(held_out), device=net.device)
             with torch.inference_mode():
                 losses["valid_loss"] = _run_epoch(net, held_out, order, "valid")
-        check_finite(list(losses.values()), epoch, lr)
+        check_finite(list(losses.values()), self._epoch, net.lr)
         for name, mean in losses.items():
             net.history.record(name, mean)
-        stop = _ends(net, datasets)
-        if report is not None:
-            stop |= bool(report(epoch, losses))
-        if early_stopping and losses["valid_loss"] < best:
-            best, best_epoch = losses["valid_loss"], epoch
-            best_state = copy.deepcopy(net.module_.state_dict())
-        if stop or (early_stopping and epoch - best_epoch >= n_iter_no_change):
-            break
-    if early_stopping:
-        net.module_.load_state_dict(best_state)
-    net.notify("on_train_end", X=rows, y=None)
-    net.module_.cpu().eval()
-    check_parameters(net.module_)
-    return net
+        self.stops = _ends(net, datasets)
+        if held_out is not None:
+            self._compare(losses["valid_loss"])
+        return losses
+
+    def _compare(self, loss):
+        """Keep the parameters that are best on held-out rows."""
+        if loss < self._best:
+            self._best, self._best_epoch = loss, self._epoch
+            self._best_state = copy.deepcopy(self._net.module_.state_dict())
+        self.stops |= self._epoch - self._best_epoch >= self._patience
+
+    def finish(self):
+        """Go back to the best parameters, and refuse what training has spoilt.
+
+        Returns
+        -------
+        net : skorch.NeuralNet
+            Holds ``module_``, ``optimizer_`` and ``history``, and no rows.
+        """
+        net = self._net
+        if self._best_state is not None:
+            net.module_.load_state_dict(self._best_state)
+        net.notify("on_train_end", X=self._rows, y=None)
+        net.module_.cpu().eval()
+        check_parameters(net.module_)
+        return net
 
 
 class _Net(NeuralNet):

@@ -30,6 +30,40 @@ from skvfl.nn._training import check_finite
 from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
 
 
+def split_step(session, active, passive, widths, start, stop):
+    """One batch of split learning: a round of activations, and one of gradients.
+
+    Parameters
+    ----------
+    session : Session
+        Of parties that have begun an epoch.
+    active : str
+        Who learns from the activations.
+    passive : list of str
+        Who sends them.
+    widths : dict of str to int
+        How many numbers for each row.
+    start, stop : int
+        Bounds of the batch in the epoch's order of the rows.
+
+    Returns
+    -------
+    step : dict
+        ``loss``, and ``weight``, what the rows weigh together.
+    """
+    session.begin_round()
+    batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
+    received = session.call("forward", to=passive, reply=expected, **batch)
+    check_rows(received, stop - start, widths)
+    step = session.ask(
+        active, "learn", reply=learnt(expected), received=received, **batch
+    )
+    session.begin_round()
+    gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
+    session.tell("backward", to=passive, each=gradients)
+    return step
+
+
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
@@ -143,7 +177,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
             session.tell("begin_epoch", to={*passive, active}, **shuffle)
             steps = [
-                self._step(session, active, passive, widths, start, stop)
+                split_step(session, active, passive, widths, start, stop)
                 for start, stop in batches
             ]
             self.loss_curve_.append(epoch_loss(steps))
@@ -156,20 +190,6 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         if self.early_stopping:
             session.tell("recall", to={*passive, active})
         session.tell("finish", to={*passive, active})
-
-    def _step(self, session, active, passive, widths, start, stop):
-        """One batch: a round of activations and a round of gradients."""
-        session.begin_round()
-        batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
-        received = session.call("forward", to=passive, reply=expected, **batch)
-        check_rows(received, stop - start, widths)
-        step = session.ask(
-            active, "learn", reply=learnt(expected), received=received, **batch
-        )
-        session.begin_round()
-        gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
-        session.tell("backward", to=passive, each=gradients)
-        return step
 
     def _stops_early(self, session, active, passive, n_train, n_rows):
         """Whether the loss of the held-out rows has stopped improving."""

@@ -83,12 +83,13 @@ def right_guesses(monkeypatch):
     y = rng.integers(0, 2, N_ROWS)
     seen = {}
 
-    def watched(module, inputs, labels, **options):
-        seen["before"], seen["inputs"] = copy.deepcopy(module), inputs
-        seen["after"] = module
-        return _private.train_privately(module, inputs, labels, **options)
+    class Watched(_private.PrivateTraining):
+        def __init__(self, module, inputs, labels, **options):
+            seen["before"], seen["inputs"] = copy.deepcopy(module), inputs
+            seen["after"] = module
+            super().__init__(module, inputs, labels, **options)
 
-    monkeypatch.setattr(_fedonce, "train_privately", watched)
+    monkeypatch.setattr(_fedonce, "PrivateTraining", Watched)
     right = 0
     for trial in range(N_TRIALS):
         tables = [y.copy(), y.copy()]

@@ -1,0 +1,491 @@
+"""FedOnce's protocol: one round of representations, and split learning from there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from numbers import Integral, Real
+
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+
+from skvfl._base import MISSING_ROWS, VFLEstimator, check_answers
+from skvfl._random import branch, int_seed, one_way, seed_sequence
+from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
+from skvfl._warnings import warn
+from skvfl.exceptions import (
+    MissingPartyWarning,
+    PartyError,
+    PartyTypeError,
+    PartyValueError,
+)
+from skvfl.federation import CommunicationLog
+from skvfl.federation._log import current_log
+from skvfl.federation._replies import (
+    NUMBER,
+    OWN_WIDTH,
+    Count,
+    Fields,
+    Reply,
+    Rows,
+    check_replies,
+    rows_of,
+)
+from skvfl.federation._transport import check_rows
+from skvfl.fedonce._budget import SPENT, account, make_plan, require_plain_steps
+from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl.fedonce._parties import GuestSettings, HostSettings, SplitSettings
+from skvfl.fedonce._random_features import RandomFeaturesEncoder
+from skvfl.nn._steps import batch_bounds, epoch_loss
+from skvfl.nn._training import check_finite
+from skvfl.partition._transformers import require_transformer
+from skvfl.splitnn._estimator import split_step
+
+_TRAINED = Fields(
+    {"stops": Count(0, 1)}, optional={"train_loss": NUMBER, "valid_loss": NUMBER}
+)
+
+
+class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
+    """Training and serving; the subclasses say what the labels are."""
+
+    # What a guest draws: its columns' preparation, its part in split learning, the key
+    # of the noise on what it sends, its encoder, and the noise of private training in
+    # the one round and after it. The host's own training draws from the last two.
+    _streams = {
+        "prepare": (1, 0),
+        "models": (1, 1),
+        "keys": (1, 2),
+        "guests": (2,),
+        "once": (5, 0),
+        "afterwards": (5, 1),
+    }
+
+    _parameter_constraints = {
+        **VFLEstimator._parameter_constraints,
+        **MISSING_ROWS,
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "optimizer": [callable, None],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "guest": [HasMethods(["fit_transform", "transform"]), dict, None],
+        "local": ["array-like", callable],
+        "local_width": [Interval(Integral, 1, None, closed="left")],
+        "host": ["array-like", callable],
+        "lr": [Interval(Real, 0, None, closed="neither"), None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "n_split_epochs": [Interval(Integral, 0, None, closed="left")],
+        "missing_party": [StrOptions({"raise", "zero"})],
+        "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "max_grad_norm": [Interval(Real, 0, None, closed="neither")],
+        "division": [StrOptions({"moments", "naive"})],
+        "accountant": [StrOptions({"rdp", "pld"})],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        parties=2,
+        active=0,
+        guest=None,
+        local=(64,),
+        local_width=32,
+        host=(64,),
+        max_epochs=50,
+        batch_size=128,
+        lr=None,
+        optimizer=None,
+        weight_decay=0.0,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        n_split_epochs=0,
+        missing_party="raise",
+        missing_rows="raise",
+        representation_noise=0.0,
+        epsilon=None,
+        delta=1e-5,
+        max_grad_norm=1.0,
+        division="moments",
+        accountant="rdp",
+        n_jobs=None,
+        transport="local",
+        random_state=None,
+    ):
+        self.parties = parties
+        self.active = active
+        self.guest = guest
+        self.local = local
+        self.local_width = local_width
+        self.host = host
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_split_epochs = n_split_epochs
+        self.missing_party = missing_party
+        self.missing_rows = missing_rows
+        self.representation_noise = representation_noise
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_grad_norm = max_grad_norm
+        self.division = division
+        self.accountant = accountant
+        self.n_jobs = n_jobs
+        self.transport = transport
+        self.random_state = random_state
+
+    def _fit(self, X, y, labels):
+        """The paper's Algorithm 1, and split learning where it ends."""
+        root = seed_sequence(self.random_state)
+        X = self._fit_partition(X, y, branch(root, 0))
+        encoders = self._check_encoders()
+        n_rows = len(labels.values)
+        self._plan = make_plan(self, encoders, n_rows)
+        n_tasks = 1 + self.max_epochs + self.n_split_epochs
+        context = self._init_callback_context(max_subtasks=n_tasks)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        self.communication_ = log = CommunicationLog()
+        members = self._make_members(X, root, labels)
+        open_one = self._one_by_one(members, self._opening(members), fitting=True)
+        with open_one(self._active, log) as session:
+            guests, received, said = self._represent(open_one, n_rows, context)
+            self._train_host(session, received, context)
+        parties, said_split = session.parties | guests, {}
+        if self.n_split_epochs:
+            with self._open_again(X, root, labels, parties) as session:
+                rows = branch(root, 4)
+                said_split = self._train_split(session, n_rows, rows, context)
+            parties = session.parties
+        self._parties = {name: parties[name] for name in self._names if name in parties}
+        self.__dict__.pop("epsilon_spent_", None)
+        if self._plan is not None:
+            self.epsilon_spent_ = account(self, encoders, said, said_split)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def _settings(self, name):
+        plan, lr = self._plan, self._lr
+        said = {
+            "transformer": self._transformer(name),
+            "lr": lr,
+            "optimizer": self.optimizer,
+            "weight_decay": self.weight_decay,
+            "max_grad_norm": None if plan is None else self.max_grad_norm,
+        }
+        if name != self._active:
+            run = None if plan is None else plan.guests.get(name)
+            return GuestSettings(
+                guest=self._encoder_of(name),
+                representation_noise=self.representation_noise,
+                run=None if run is None else asdict(run),
+                **said,
+            )
+        return HostSettings(
+            local=self.local,
+            local_width=self.local_width,
+            host=self.host,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            early_stopping=self.early_stopping,
+            validation_fraction=self.validation_fraction,
+            n_iter_no_change=self.n_iter_no_change,
+            run=None if plan is None else asdict(plan.host),
+            **said,
+        )
+
+    def _one_by_one(self, members, opening, *, fitting):
+        """How to open a session with a member alone: ``open_one(name, log)``."""
+
+        def open_one(name, log):
+            asked = {name: opening[name]}
+            return self._begin(members, log, self._active, asked, fitting=fitting)
+
+        return open_one
+
+    def _open_again(self, X, root, labels, parties):
+        """A session of those who have learnt in the one round."""
+        members = self._make_members(X, root, labels)
+        told = {"settings": lambda name: SplitSettings(), "fitted": parties}
+        opening = self._opening(members, [*parties], **told)
+        log = self.communication_
+        return self._begin(members, log, self._active, opening, fitting=True)
+
+    def _represent(self, open_one, n_rows, context):
+        """The one round: every guest fits its encoder and sends what it gives.
+
+        Returns
+        -------
+        guests : dict of str to Party or Handle
+            Those that answered, and have learnt.
+        received : dict of str to ndarray
+            Their representations.
+        said : dict of str to (dict or None)
+            Under a budget, what they say of their noisy steps.
+        """
+        task = context.subcontext(task_name="one round")
+        task.call_on_fit_task_begin(estimator=self)
+        log = self.communication_
+
+        def learn(name, messages):
+            with open_one(name, messages) as session:
+                if name not in self._holders:
+                    raise PartyError(name, "it holds no column")
+                size = Reply(self._any_rows(n_rows)[name].n_bytes)
+                sent = session.ask(name, "learn", reply=size)
+                said = None
+                if self._plan is not None:
+                    said = session.ask(name, "spent", reply=Reply(0))
+            return session.parties[name], sent, said
+
+        names = [name for name in self._names if name != self._active]
+        answers = self._gather(names, learn, log)
+        guests, received, said = (
+            {name: answer[i] for name, answer in answers.items()} for i in range(3)
+        )
+        check_replies(received, self._any_rows(n_rows), "learn")
+        check_replies(said, dict.fromkeys(said, SPENT), "spent")
+        check_rows(received, n_rows)
+        if not received and self._active not in self._holders:
+            raise ValueError(
+                f"no guest answered, and the host {self._active!r} holds no column"
+            )
+        self.answered_ = list(received)
+        self._widths = {name: sent.shape[1] for name, sent in received.items()}
+        self.bytes_curve_ = [log.n_bytes]
+        task.call_on_fit_task_end(estimator=self)
+        return guests, received, said
+
+    def _gather(self, names, ask, log):
+        """One round: ask every guest by itself; the answers of those that answered.
+
+        Every guest has a session of its own, so that one that does not answer ends
+        nobody else's work. ``ask(name, messages)`` opens it, with a log of its own.
+        """
+
+        def attempt(name):
+            messages = CommunicationLog()
+            try:
+                return name, ask(name, messages), messages, None
+            except (PartyTypeError, PartyValueError):
+                raise
+            except PartyError as error:
+                return name, None, messages, error
+
+        log.begin_round()
+        attempts = Parallel(n_jobs=self.n_jobs, backend="threading")(
+            delayed(attempt)(name) for name in names
+        )
+        missing = [error for *_, error in attempts if error is not None]
+        if missing and self.missing_party == "raise":
+            raise PartyError(
+                missing[0].party,
+                f"{missing[0].message} (missing_party='zero' goes on without it)",
+            ) from missing[0]
+        if missing:
+            warn(
+                f"{len(missing)} of {len(names)} guests did not answer, and zeros "
+                f"stand for their representations: {'; '.join(map(str, missing))}",
+                MissingPartyWarning,
+            )
+        for _, _, messages, _ in attempts:
+            for number, *message in messages.messages:
+                log.record(*message, opening=number == 0)
+        return {name: answer for name, answer, _, error in attempts if error is None}
+
+    def _train_host(self, session, received, context):
+        """The host learns alone from what it has received."""
+        host = self._active
+        self.loss_curve_, self.validation_loss_curve_ = [], []
+        session.tell("receive", to=[host], received=received)
+        for n_epochs in range(1, self.max_epochs + 1):
+            task = context.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=self)
+            epoch = session.ask(host, "train_epoch", reply=_TRAINED)
+            self.n_iter_ = n_epochs
+            if "train_loss" in epoch:
+                self.loss_curve_.append(epoch["train_loss"])
+            if "valid_loss" in epoch:
+                self.validation_loss_curve_.append(epoch["valid_loss"])
+            if task.call_on_fit_task_end(estimator=self) or epoch["stops"]:
+                break
+        session.tell("end_training", to=[host])
+
+    def _train_split(self, session, n_rows, sequence, context):
+        """Multi-round FedOnce: split learning from the networks of the one round.
+
+        Returns
+        -------
+        said : dict of str to dict
+            Under a budget, what guests say of their noisy steps.
+        """
+        to_table, to_epochs = sequence.spawn(2)
+        session.begin_round()
+        order = {"seed": int_seed(to_table)}
+        if self._plan is None:
+            session.tell("join", **order)
+        else:
+            session.tell(
+                "join_privately",
+                shared=one_way(to_epochs).generate_state(4).tolist(),
+                run=asdict(self._plan.split),
+                max_grad_norm=self.max_grad_norm,
+                lr=self._lr,
+                **order,
+            )
+        for to_epoch in to_epochs.spawn(self.n_split_epochs):
+            task = context.subcontext(task_name="split epoch")
+            task.call_on_fit_task_begin(estimator=self)
+            if self._plan is None:
+                self._split_epoch(session, int_seed(to_epoch), n_rows)
+            else:
+                for _ in range(self._plan.per_epoch):
+                    self._private_step(session, n_rows)
+            session.tell("finish")
+            self.bytes_curve_.append(session.log.n_bytes)
+            if task.call_on_fit_task_end(estimator=self):
+                break
+        if self._plan is None:
+            return {}
+        return session.call("spent", to=self.answered_, reply=SPENT)
+
+    def _split_epoch(self, session, seed, n_rows):
+        """One pass of split learning, as SplitNN does it."""
+        session.tell("begin_epoch", seed=seed, n_train=n_rows)
+        parties = self._active, self.answered_, self._widths
+        steps = [
+            split_step(session, *parties, *bounds)
+            for bounds in batch_bounds(n_rows, self.batch_size)
+        ]
+        self.loss_curve_.append(epoch_loss(steps))
+        check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
+
+    def _private_step(self, session, n_rows):
+        """Everybody draws the same rows, and adds noise to its own gradients."""
+        n_drawn = session.ask(self._active, "draw", reply=Count(0, n_rows))
+        session.begin_round()
+        expected = rows_of(self._widths, n_drawn)
+        received = session.call("forward_rows", to=self.answered_, reply=expected)
+        check_rows(received, n_drawn, self._widths)
+        gradients = session.ask(
+            self._active, "learn_rows", reply=Fields(expected), received=received
+        )
+        session.begin_round()
+        each = {name: {"gradient": sent} for name, sent in gradients.items()}
+        session.tell("backward_rows", to=self.answered_, each=each)
+
+    def _serve(self, X, operation):
+        """The paper's Algorithm 2: what the host computes for rows to be served."""
+        check_is_fitted(self)
+        host, log = self._active, current_log()
+        members, opening = self._fitted_members(X, [host, *self.answered_])
+        open_one = self._one_by_one(members, opening, fitting=False)
+        n_rows = _num_samples(X)
+        expected = rows_of(self._widths, n_rows)
+
+        def encode(name, messages):
+            with open_one(name, messages) as session:
+                size = Reply(expected[name].n_bytes)
+                return session.ask(name, "encode", reply=size)
+
+        with open_one(host, log) as session:
+            received = self._gather(self.answered_, encode, log)
+            check_replies(received, expected, "encode")
+            check_rows(received, n_rows, self._widths)
+            own = Rows(n_rows, OWN_WIDTH, exact=False)
+            if operation == "predict":
+                own = Rows(n_rows, self._n_outputs)
+            rows = {"start": 0, "stop": n_rows}
+            asked = {"reply": own, "received": received, **rows}
+            return check_answers(session.ask(host, operation, **asked))
+
+    def _n_unexplained(self, name, n_empty, n_rows, fitting):
+        """A guest without any value does not answer: ``missing_party`` speaks of it."""
+        return 0 if name != self._active and n_empty == n_rows else n_empty
+
+    def _encoder_of(self, name):
+        """What a guest is told to encode with."""
+        if self.guest is None:
+            return self._default_encoder()
+        return self.guest[name] if isinstance(self.guest, dict) else self.guest
+
+    def _check_encoders(self):
+        """What every guest is told to encode with, by name."""
+        names = [name for name in self._names if name != self._active]
+        if isinstance(self.guest, dict):
+            unknown = sorted(set(self.guest) - set(names))
+            lacking = sorted(set(names) - set(self.guest))
+            if unknown or lacking:
+                raise ValueError(
+                    f"guest names {unknown}, which are no guests, and lacks "
+                    f"{lacking}: give a transformer for every party but the active one"
+                )
+        encoders = {name: self._encoder_of(name) for name in names}
+        for name, encoder in encoders.items():
+            require_transformer(f"guest of party {name!r}", encoder)
+            has_network = isinstance(encoder, NoiseAsTargetsEncoder)
+            if self.n_split_epochs and not has_network:
+                raise ValueError(
+                    f"n_split_epochs={self.n_split_epochs} trains the guests' networks "
+                    f"further, and the {type(encoder).__name__} of guest {name!r} has "
+                    "none: use NoiseAsTargetsEncoder, or n_split_epochs=0"
+                )
+            if has_network and self.epsilon is not None:
+                encoder._validate_params()
+                require_plain_steps(f"guest {name!r}", encoder, ["callbacks"])
+        return encoders
+
+    def _default_encoder(self):
+        if self.epsilon is not None and not self.n_split_epochs:
+            return RandomFeaturesEncoder()
+        return NoiseAsTargetsEncoder(
+            max_epochs=self.max_epochs if self.epsilon is None else 0,
+            batch_size=self.batch_size,
+            lr=self._lr,
+            optimizer=self.optimizer,
+            weight_decay=self.weight_decay,
+        )
+
+    @property
+    def _lr(self):
+        if self.lr is not None:
+            return self.lr
+        return 1e-3 if self.epsilon is None else 0.5
+
+    @property
+    def _n_features_out(self):
+        own = self.local_width if self._active in self._holders else 0
+        return own + sum(self._widths.values())
+
+    def transform(self, X):
+        """Joint representation: what the head is given.
+
+        The outputs of the host's local network, then every guest's representation,
+        standardised as the host does it (with a budget, as it was sent).
+
+        Parameters
+        ----------
+        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
+            With the columns of ``fit``, in any order where they have names.
+
+        Returns
+        -------
+        representation : ndarray of shape (n_samples, n_components), dtype float32
+        """
+        return self._serve(X, "combine")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
