@@ -23,8 +23,3 @@ def prepared(partition, X):
         name: np.asarray(partition.transformers_[name].transform(block), np.float32)
         for name, block in partition.split(X).items()
     }
-
-
-def host_and_guests(dealt):
-    """Return parties: a host without columns before the guests that hold them."""
-    return {"host": [], **dealt}
