@@ -52,6 +52,6 @@ def spread(line):
     return " to ".join(map(number, line["spread"]))
 
 
-def met(answer, near=False):
+def met(answer, near=False, yes="yes", no="**no**"):
     """Say whether a bar is met, and whether these seeds cannot tell."""
-    return ("yes" if answer else "**no**") + ", within the noise" * bool(near)
+    return (yes if answer else no) + ", within the noise" * bool(near)
