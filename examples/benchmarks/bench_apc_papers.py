@@ -22,6 +22,7 @@ from _measure import machine, ratio
 from _page import MINUS, listing, met, table, write
 from _record import command, one, run, select
 from _seeds import half_interval
+from _torch import perceptron
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -315,15 +316,11 @@ def bare_loop(blocks, aligned, y, epochs):
     active, passive = (StandardScaler().fit_transform(b) for b in blocks)
     torch.manual_seed(0)
 
-    def autoencoder(n_inputs, hidden, n_latent):
-        encoder = [nn.Linear(n_inputs, hidden), nn.SELU()]
-        encoder += [nn.Linear(hidden, n_latent), nn.SELU()]
-        decoder = [nn.Linear(n_latent, hidden), nn.SELU(), nn.Linear(hidden, n_inputs)]
-        return nn.Sequential(*encoder), nn.Sequential(*decoder)
-
     def train(inputs, sizes, target=None):
         X = torch.from_numpy(np.asarray(inputs, np.float32))
-        encoder, decoder = autoencoder(X.shape[1], *sizes)
+        sizes = [X.shape[1], *sizes]
+        encoder = nn.Sequential(*perceptron(sizes, nn.SELU), nn.SELU())
+        decoder = perceptron(sizes[::-1], nn.SELU)
         parameters = [*encoder.parameters(), *decoder.parameters()]
         adam = torch.optim.Adam(parameters, lr=1e-3, fused=True)
         for _ in range(epochs):

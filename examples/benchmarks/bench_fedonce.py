@@ -14,7 +14,6 @@ variable SKVFL_DATA names.
 import resource
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import pairwise
 from multiprocessing import get_context
 from statistics import mean, median, stdev
 
@@ -24,6 +23,7 @@ from _data import halves
 from _measure import machine, per_epoch, ratio, timed
 from _page import listing, met, number, spread, table, write
 from _record import command, one, printed, read, run, select
+from _torch import perceptron, train
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -37,10 +37,12 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from skvfl import FedOnceClassifier, NoiseAsTargetsEncoder, SplitNNClassifier
 from skvfl.datasets import load
-from skvfl.nn._training import train
+from skvfl.nn import _training
 
 LOOP_BAR = 1.2
 GUEST_BARS = {"alone": 0.55, "together": 0.25}
+# Units of the hidden and the output layer of the loops.
+SIZES = (128, 2)
 LOOP = {"batch_size": 128, "lr": 1e-3}
 # The paper's table 5 for phishing, and its table 2 for the guest's layers.
 PHISHING = {"batch_size": 100, "lr": 1e-4, "weight_decay": 1e-5, "module": (30, 30)}
@@ -60,39 +62,18 @@ def beside(seconds, over, under):
     }
 
 
-class Network(nn.Module):
-    """A perceptron of one hidden layer."""
-
-    def __init__(self, n_inputs):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(n_inputs, 128), nn.ReLU(), nn.Linear(128, 2)
-        )
-
-    def forward(self, X):
-        """Two outputs for every row."""
-        return self.layers(X)
-
-
 def bare_loop(X, y, epochs, *, fused):
     """Train as a user's loop in torch does, with slices of tensors."""
-    network = Network(X.shape[1])
+    network = perceptron([X.shape[1], *SIZES])
     optimizer = torch.optim.Adam(network.parameters(), lr=LOOP["lr"], fused=fused)
     inputs, labels = torch.from_numpy(X), torch.from_numpy(y)
-    for _ in range(epochs):
-        total = 0.0
-        for rows in torch.randperm(len(labels)).split(LOOP["batch_size"]):
-            optimizer.zero_grad()
-            loss = cross_entropy(network(inputs[rows]), labels[rows])
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * len(rows)
+    train(network, optimizer, [inputs], labels, LOOP["batch_size"], epochs)
 
 
 def our_loop(X, y, epochs):
     """Train by the package's loop."""
-    train(
-        Network(X.shape[1]),
+    _training.train(
+        perceptron([X.shape[1], *SIZES]),
         X,
         y,
         loss=partial(cross_entropy, reduction="none"),
@@ -105,7 +86,7 @@ def our_loop(X, y, epochs):
 def skorch_default(X, y, epochs):
     """Train by skorch with its own data loader."""
     NeuralNetClassifier(
-        Network(X.shape[1]),
+        perceptron([X.shape[1], *SIZES]),
         criterion=nn.CrossEntropyLoss,
         optimizer=torch.optim.Adam,
         max_epochs=epochs,
@@ -120,7 +101,7 @@ def skorch_default(X, y, epochs):
 def scikit_learn(X, y, epochs):
     """Train scikit-learn's perceptron."""
     MLPClassifier(
-        (128,),
+        SIZES[:1],
         alpha=0,
         batch_size=LOOP["batch_size"],
         learning_rate_init=LOOP["lr"],
@@ -172,10 +153,7 @@ class Rows(Dataset):
 def reference_guest(X, epochs):
     """Train a guest by a data loader, with a matrix of costs filled row by row."""
     sizes = [X.shape[1], *PHISHING["module"], 3]
-    layers = [nn.Linear(*pair) for pair in pairwise(sizes)]
-    network = nn.Sequential(
-        layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2], nn.Tanh()
-    )
+    network = nn.Sequential(*perceptron(sizes), nn.Tanh())
     optimizer = torch.optim.Adam(
         network.parameters(), lr=PHISHING["lr"], weight_decay=PHISHING["weight_decay"]
     )

@@ -15,12 +15,14 @@ is its own. A full run also records the lines in ``docs/benchmarks/private.jsonl
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
 import torch
 from _measure import interleave, machine, ratio
 from _record import command, run
+from _torch import perceptron
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from scipy.optimize import linear_sum_assignment
@@ -33,13 +35,6 @@ from skvfl.privacy import SampledGaussian, calibrate_noise
 
 N_ROWS, BATCH, LR, NORM, NOISE = 16_000, 256, 0.1, 1.0, 1.0
 N_CLASSES = 3
-
-
-def perceptron():
-    """Return the network of the bars."""
-    return nn.Sequential(
-        nn.Linear(30, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3)
-    )
 
 
 def convolution():
@@ -59,7 +54,7 @@ def convolution():
 
 # Network, its columns, and the bars of private ÷ plain and private ÷ opacus.
 NETWORKS = {
-    "30-64-32-3": (perceptron, 30, 2.0, 0.25),
+    "30-64-32-3": (partial(perceptron, [30, 64, 32, N_CLASSES]), 30, 2.0, 0.25),
     "convolution 14 × 14": (convolution, 196, None, None),
 }
 

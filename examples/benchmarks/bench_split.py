@@ -13,7 +13,7 @@ environment variable SKVFL_DATA names.
 
 from collections import defaultdict
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from statistics import median
 from typing import NamedTuple
 
@@ -24,21 +24,21 @@ from _measure import machine, per_epoch, ratio, timed
 from _page import MINUS, listing, met, number, signed, spread, table, write
 from _record import command, one, run, select
 from _seeds import standard_error
+from _torch import perceptron, train
 from sklearn.metrics import accuracy_score, roc_auc_score
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from skvfl import SplitNNClassifier, VerticalPartitioner, VFedSecClassifier
 from skvfl.datasets import load
 
 PARTIES = 4
 SIZES = {
-    "10-128-64, 256-128-2": {"bottom": (128,), "cut_width": 64, "top": (128,)},
-    "10-64-32, 128-64-2 (the defaults)": {
-        "bottom": (64,),
-        "cut_width": 32,
-        "top": (64,),
-    },
+    f"10-{n}-{cut}, {4 * cut}-{n}-2{more}": {
+        "bottom": (n,),
+        "cut_width": cut,
+        "top": (n,),
+    }
+    for n, cut, more in ((128, 64, ""), (64, 32, " (the defaults)"))
 }
 SPEED_BARS = {256: 1.3, 1024: 1.2}
 JOINT = {
@@ -83,18 +83,7 @@ DIFFERENCES = [(VFEDSEC, SUM), (OTHER, SUM), (SUM, CENTRALISED), (CONCAT, CENTRA
 class JointNetwork(nn.Module):
     """All bottoms and the top in one autograd graph.
 
-    Parameters
-    ----------
-    widths : list of int
-        Number of columns of every party.
-    n_outputs : int
-        Number of outputs of the top.
-    bottom, top : tuple of int
-        Sizes of the hidden layers.
-    cut_width : int
-        Number of outputs of every bottom.
-    combine : callable
-        Makes the top's input of a list of the bottoms' outputs.
+    ``combine`` makes the top's input of the bottoms' outputs.
     """
 
     def __init__(self, widths, n_outputs, bottom, cut_width, top, combine):
@@ -106,36 +95,10 @@ class JointNetwork(nn.Module):
         n_inputs = cut_width if combine is sum else cut_width * len(widths)
         self.top = nn.Sequential(nn.ReLU(), *perceptron([n_inputs, *top, n_outputs]))
 
-    def forward(self, blocks):
+    def forward(self, *blocks):
         """Outputs of the top."""
         cuts = [bottom(x) for bottom, x in zip(self.bottoms, blocks, strict=True)]
         return self.top(self.combine(cuts))
-
-
-def perceptron(sizes):
-    """Return linear layers with a ReLU between each two."""
-    layers = [nn.Linear(*pair) for pair in pairwise(sizes)]
-    return nn.Sequential(layers[0], *(m for x in layers[1:] for m in (nn.ReLU(), x)))
-
-
-def concatenate(cuts):
-    """Return the bottoms' outputs side by side."""
-    return torch.cat(cuts, dim=1)
-
-
-def train_jointly(network, optimizer, blocks, labels, batch_size, epochs):
-    """Train as a user's loop in torch does; the mean loss of every epoch."""
-    curve = []
-    for _ in range(epochs):
-        total = 0.0
-        for rows in torch.randperm(len(labels)).split(batch_size):
-            optimizer.zero_grad()
-            loss = cross_entropy(network([x[rows] for x in blocks]), labels[rows])
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * len(rows)
-        curve.append(total / len(labels))
-    return curve
 
 
 def speed(n_rows, repetitions, epochs):
@@ -151,9 +114,11 @@ def speed(n_rows, repetitions, epochs):
         )
 
         def train_joint(epochs, network=network, size=size, **options):
-            joint = JointNetwork([10] * PARTIES, 2, **network, combine=concatenate)
+            joint = JointNetwork(
+                [10] * PARTIES, 2, **network, combine=partial(torch.cat, dim=1)
+            )
             optimizer = torch.optim.Adam(joint.parameters(), **options)
-            train_jointly(joint, optimizer, blocks, labels, size, epochs)
+            train(joint, optimizer, blocks, labels, size, epochs)
 
         sides = {
             "split": lambda n, split=split: split.set_params(max_epochs=n).fit(X, y),
@@ -193,20 +158,20 @@ def centralised(plan, parties, seed, X_train, y_train, X_test):
     """Train the joint network that adds up; its probabilities, number of inputs."""
     torch.manual_seed(seed)
     partition = VerticalPartitioner(parties=parties, random_state=seed).fit(X_train)
-    train, test = (
+    blocks, test = (
         [torch.from_numpy(block) for block in prepared(partition, X).values()]
         for X in (X_train, X_test)
     )
     classes, codes = np.unique(y_train, return_inverse=True)
-    widths = [block.shape[1] for block in train]
+    widths = [block.shape[1] for block in blocks]
     network = JointNetwork(widths, len(classes), **plan.network, combine=sum)
     optimizer = torch.optim.Adam(network.parameters(), lr=TRAINING["lr"], fused=True)
     labels, batch_size = torch.from_numpy(codes), TRAINING["batch_size"]
-    train_jointly(network, optimizer, train, labels, batch_size, plan.epochs)
+    train(network, optimizer, blocks, labels, batch_size, plan.epochs)
 
     def predict():
         with torch.inference_mode():
-            return network(test).softmax(dim=1).numpy()
+            return network(*test).softmax(dim=1).numpy()
 
     return predict, sum(widths)
 
