@@ -13,8 +13,14 @@ def folder():
 
 
 def halves(X, y, seed, test_size=0.3):
-    """Split rows by class: columns to train and to test on, then the labels."""
+    """Split by class: columns to train and to test on, then the labels."""
     return train_test_split(X, y, test_size=test_size, stratify=y, random_state=seed)
+
+
+def draw(rows, y, test_size, seed, classes):
+    """Split the numbers of rows, by class if there are any."""
+    by = y[rows] if classes else None
+    return train_test_split(rows, test_size=test_size, stratify=by, random_state=seed)
 
 
 def prepared(partition, X):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _data import folder, prepared
+from _data import draw, folder, prepared
 from _measure import machine, timed
 from _page import MINUS, listing, met, number, signed, write
 from _record import command, read, resume, select
@@ -30,7 +30,6 @@ from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegress
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, root_mean_squared_error
-from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
 from skvfl import (
@@ -265,20 +264,14 @@ class Split(NamedTuple):
 
     def validation(self):
         """Split the training rows again."""
-        return split(Table(self.X, self.y, None, self.classes), 0)._replace(
-            range=self.range
-        )
+        inner = split(Table(self.X, self.y, None, self.classes), 0)
+        return inner._replace(range=self.range)
 
 
 def split(table, seed, rows=None):
     """Draw the parts, stratified by class, from at most so many rows."""
     chosen = np.random.default_rng(seed).permutation(len(table.y))[:rows]
-    train, test = train_test_split(
-        chosen,
-        test_size=0.2,
-        stratify=table.y[chosen] if table.classes else None,
-        random_state=seed,
-    )
+    train, test = draw(chosen, table.y, 0.2, seed, table.classes)
     X, y = table.X, table.y
     spread = 0.0 if table.classes else float(np.ptp(y))
     return Split(X[train], y[train], X[test], y[test], table.classes, spread)

@@ -25,6 +25,7 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+from _data import halves
 from _record import command, printed, run
 from _seeds import standard_error
 from scipy.optimize import linear_sum_assignment
@@ -190,16 +191,10 @@ def measure_accuracy(name, n_rows, epochs, n_seeds):
     results = []
     for seed in range(n_seeds):
         parties = deal(X.shape[1], seed)
-        rest, X_test, y_rest, y_test = train_test_split(
-            X, y, test_size=0.2, stratify=y, random_state=seed
-        )
-        X_train, X_valid, y_train, y_valid = train_test_split(
-            rest, y_rest, test_size=0.125, stratify=y_rest, random_state=seed
-        )
+        rest, X_test, y_rest, y_test = halves(X, y, seed, 0.2)
+        X_train, X_valid, y_train, y_valid = halves(rest, y_rest, seed, 0.125)
         scaler = StandardScaler().fit(X_train)
-        X_train, *others = (
-            scaler.transform(part) for part in (X_train, X_valid, X_test)
-        )
+        X_train, *others = map(scaler.transform, (X_train, X_valid, X_test))
         views = {
             kind: received(X_train, others, parties, kind, seed)
             for kind in ("none", *KINDS)
@@ -455,42 +450,39 @@ def categories(frame):
 
 def measure_frequencies(n_seeds):
     """Share of rows whose category the order of the frequencies gives away."""
-    cases = {
-        "bank_marketing": {"job": ["job"]},
-        "adult": {
-            "marital-status x race x gender": ["marital-status", "race", "gender"],
-            "age (single column)": ["age"],
-        },
-    }
-    for name, case in cases.items():
+    several = ["marital-status", "race", "gender"]
+    cases = [
+        ("bank_marketing", "job", ["job"]),
+        ("adult", " x ".join(several), several),
+        ("adult", "age (single column)", ["age"]),
+    ]
+    for name, label, columns in cases:
         data = table(name)
         if data is None:
             continue
         half, other = train_test_split(data[0], test_size=0.5, random_state=0)
-        for label, columns in case.items():
-            X = StandardScaler().fit_transform(pd.get_dummies(half[columns]))
-            truth = categories(half[columns])
-            for knows, source in (("these rows", half), ("a sample", other)):
-                ranking = categories(source[columns]).value_counts().index
-                for kind in KINDS:
-                    values = []
-                    for seed in range(n_seeds):
-                        Z = projected(X, kind, seed).round(6)
-                        _, groups, counts = np.unique(
-                            Z, axis=0, return_inverse=True, return_counts=True
-                        )
-                        place = np.empty(len(counts), dtype=int)
-                        place[np.argsort(-counts)] = np.arange(len(counts))
-                        place = np.minimum(place[groups], len(ranking) - 1)
-                        values.append(np.mean(ranking[place] == truth.array))
-                    yield line(
-                        "attack_frequencies",
-                        f"{name}: {label}",
-                        kind,
-                        values,
-                        frequencies_of=knows,
-                        distinct=len(counts),
-                    )
+        X = StandardScaler().fit_transform(pd.get_dummies(half[columns]))
+        truth = categories(half[columns])
+        for knows, source in (("these rows", half), ("a sample", other)):
+            ranking = categories(source[columns]).value_counts().index
+            more = {"frequencies_of": knows}
+            for kind in KINDS:
+                values = []
+                for seed in range(n_seeds):
+                    guess, more["distinct"] = by_rank(projected(X, kind, seed), ranking)
+                    values.append(np.mean(guess == truth.array))
+                label_of = f"{name}: {label}"
+                yield line("attack_frequencies", label_of, kind, values, **more)
+
+
+def by_rank(Z, ranking):
+    """Guess categories: the most frequent row is the first; the number of rows."""
+    _, groups, counts = np.unique(
+        Z.round(6), axis=0, return_inverse=True, return_counts=True
+    )
+    place = np.empty(len(counts), dtype=int)
+    place[np.argsort(-counts)] = np.arange(len(counts))
+    return ranking[np.minimum(place[groups], len(ranking) - 1)], len(counts)
 
 
 def measure_single_columns(n_seeds):

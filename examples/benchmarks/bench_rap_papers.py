@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from _data import draw
 from _measure import machine, timed
 from _page import listing, met, number, signed, table, write
 from _record import command, one, run, select
@@ -20,7 +21,6 @@ from _seeds import standard_error
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, root_mean_squared_error
-from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -109,15 +109,8 @@ def split(bunch, seed):
     """
     X, y = bunch.data.to_numpy(dtype=np.float32), np.asarray(bunch.target)
     classes = bunch.task == "classification"
-    rest, test = train_test_split(
-        np.arange(len(y)),
-        test_size=0.2,
-        stratify=y if classes else None,
-        random_state=seed,
-    )
-    train, valid = train_test_split(
-        rest, test_size=1 / 8, stratify=y[rest] if classes else None, random_state=seed
-    )
+    rest, test = draw(np.arange(len(y)), y, 0.2, seed, classes)
+    train, valid = draw(rest, y, 1 / 8, seed, classes)
     return Parts(*((X[part], y[part]) for part in (train, valid, test)), classes)
 
 

@@ -16,12 +16,13 @@ they are missing.
 import time
 import uuid
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count, product
 from math import ceil
 from statistics import median
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from _data import folder
@@ -53,6 +54,7 @@ CALLS = {"one": 200, "five": 50}
 # Degree 8192; the first chain of moduli is TenSEAL's own for this degree, the second
 # the shortest that leaves one multiplication.
 CHAINS = {"packed": (60, 40, 40, 60), "packed, shortest moduli": (60, 40, 60)}
+BY_ROW = "a ciphertext per row"
 CATEGORIES = {
     "adult": "workclass occupation marital-status relationship race gender "
     "native-country educational-num",
@@ -106,17 +108,11 @@ def stopwatch():
     spent = Counter()
     spent.secrets = Counter()
     at_work = []
-    places = {
-        (Masker, "_add_masks"): Masker._add_masks,
-        (Masker, "unmask"): Masker.unmask,
-        (_secure, "seal_ids"): _secure.seal_ids,
-        (_secure, "open_ids"): _secure.open_ids,
-        (_secure, "seal_key"): _secure.seal_key,
-        (_secure, "open_key"): _secure.open_key,
-    }
     perform = Party.perform
+    places = [(Masker, "_add_masks"), (Masker, "unmask"), (_secure, "seal_ids")]
+    places += [(_secure, name) for name in ("open_ids", "seal_key", "open_key")]
 
-    def timed(party, operation, arguments):
+    def act(party, operation, arguments):
         at_work[:] = [party.name]
         start = time.process_time()
         try:
@@ -126,24 +122,21 @@ def stopwatch():
                 spent[party.name] += time.process_time() - start
 
     def secret(function):
-        def timed(*arguments, **options):
+        def act(*arguments, **options):
             start = time.process_time()
             try:
                 return function(*arguments, **options)
             finally:
                 spent.secrets[at_work[0]] += time.process_time() - start
 
-        return timed
+        return act
 
-    Party.perform = timed
-    for (where, name), function in places.items():
-        setattr(where, name, secret(function))
-    try:
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(Party, "perform", act))
+        for where, name in places:
+            replaced = secret(getattr(where, name))
+            patches.enter_context(mock.patch.object(where, name, replaced))
         yield spent
-    finally:
-        Party.perform = perform
-        for (where, name), function in places.items():
-            setattr(where, name, function)
 
 
 # The paper's settings
@@ -398,12 +391,8 @@ class Packed:
 
     def __init__(self, tenseal, moduli):
         self._tenseal = tenseal
-        self._context = tenseal.context(
-            tenseal.SCHEME_TYPE.CKKS,
-            8192,
-            coeff_mod_bit_sizes=list(moduli),
-            n_threads=1,
-        )
+        settings = {"coeff_mod_bit_sizes": list(moduli), "n_threads": 1}
+        self._context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, 8192, **settings)
         self._context.global_scale = 2.0 ** moduli[1]
 
     def encrypt(self, X):
@@ -466,17 +455,12 @@ def encryption(quick, repetitions):
     except ImportError:
         yield {"what": "CKKS", "skipped": "pip install tenseal"}
     else:
+        more = ours, message_bytes, repetitions
         for name, moduli in CHAINS.items():
             bars = (690, 250) if name == "packed" else (None, None)
-            scheme = Packed(tenseal, moduli)
-            yield from against_ckks(
-                name, scheme, X, W, ours, bars, message_bytes, repetitions
-            )
-        name, scheme = "a ciphertext per row", ByRow(tenseal, CHAINS["packed"])
-        rows, bars = X[: 16 if quick else 64], (None, 10_000)
-        yield from against_ckks(
-            name, scheme, rows, W, ours, bars, message_bytes, repetitions
-        )
+            yield from against_ckks(name, Packed(tenseal, moduli), X, W, bars, *more)
+        scheme, rows = ByRow(tenseal, CHAINS["packed"]), X[: 16 if quick else 64]
+        yield from against_ckks(BY_ROW, scheme, rows, W, (None, 10_000), *more)
     try:
         from phe import paillier
     except ImportError:
@@ -486,7 +470,7 @@ def encryption(quick, repetitions):
     yield from batch_sizes(quick, repetitions)
 
 
-def against_ckks(name, scheme, X, W, ours, bars, message_bytes, repetitions):
+def against_ckks(name, scheme, X, W, bars, ours, message_bytes, repetitions):
     """One way of packing against the masked path."""
     assert np.allclose(scheme.decrypted(X, W), X @ W, atol=1e-3)
     factor = BATCH / len(X)
@@ -585,27 +569,19 @@ def estimates(settings, lines):
     size = measured["bytes CKKS / masked message"]["full_ciphertext"]
     column = whole["encrypt"] / 8
     weight = (whole["over"] - whole["encrypt"]) / 64
-    totals = {
-        (line["data"], line["who"]): line
-        for line in lines
-        if line["what"] == "bytes secured / plain" and line["phase"] == "training"
-    }
+    trained = select(lines, what="bytes secured / plain", phase="training")
     for setting in settings:
         width = setting.network["cut_width"]
-        seconds = {
-            name: ROUNDS * held * (column + weight * width)
-            for name, held in setting.held.items()
-        }
-        seconds = shared({**seconds, "all": 0}, setting.active)
-        ciphertexts = {
-            name: ceil(BATCH * width / SLOTS)
-            + (ceil(held * width / SLOTS) if name in setting.clustered else 0)
-            for name, held in setting.held.items()
-        }
-        sent = {name: ROUNDS * n * size / 1e6 for name, n in ciphertexts.items()}
-        sent = shared({**sent, "all": 0}, setting.active)
+        seconds, sent = {"all": 0}, {"all": 0}
+        for name, held in setting.held.items():
+            n_ciphertexts = ceil(BATCH * width / SLOTS)
+            if name in setting.clustered:
+                n_ciphertexts += ceil(held * width / SLOTS)
+            seconds[name] = ROUNDS * held * (column + weight * width)
+            sent[name] = ROUNDS * n_ciphertexts * size / 1e6
+        seconds, sent = (shared(each, setting.active) for each in (seconds, sent))
         for who in ("active", "passive"):
-            ours = totals[setting.name, who]
+            ours = one(trained, data=setting.name, who=who)
             plain = ours["megabytes"] - ours["overhead"]
             yield judged(
                 "estimated bytes under CKKS / vFedSec, training",
@@ -697,12 +673,8 @@ def measure(quick):
 
 # The page
 
-ADULT, BANK, CNN, MLP = (
-    "adult",
-    "bank_marketing",
-    "fashion_mnist, CNN",
-    "fashion_mnist, MLP",
-)
+ADULT, BANK = "adult", "bank_marketing"
+CNN, MLP = "fashion_mnist, CNN", "fashion_mnist, MLP"
 # CPU seconds: training total and overhead, testing total and overhead (Tables 1 and 4).
 PAPER_SECONDS = {
     (ADULT, "active"): (0.7379, 0.1909, 0.2738, 0.1889),
@@ -734,12 +706,8 @@ PAPER_SEAL = {
     (MLP, "active"): (1207, None),
     (MLP, "passive"): (1207, None),
 }
-COLUMNS = (
-    "Data",
-    "Party",
-    *("Training", "Overhead", "Share"),
-    *("Testing", "Overhead", "Share"),
-)
+COLUMNS = ["Data", "Party", "Training", "Overhead", "Share", "Testing"]
+COLUMNS += ["Overhead", "Share"]
 
 
 def number(value, digits=3):
@@ -805,8 +773,7 @@ def paper_table(numbers, title):
 
 def product_table(lines):
     """One product under each scheme."""
-    packings = (*CHAINS, "a ciphertext per row")
-    names = {name: ("CKKS", {"packing": name}) for name in packings}
+    names = {name: ("CKKS", {"packing": name}) for name in (*CHAINS, BY_ROW)}
     names["Paillier, a ciphertext per number"] = ("Paillier", {})
     sides = ("the encrypting party alone", "end to end", "five clients on both sides")
     rows = []
@@ -816,43 +783,28 @@ def product_table(lines):
             for side in sides
         ]
         if found[0]:
+            milliseconds = number(1e3 * found[0][0]["over"])
+            ratios = [spread(*each) if each else "—" for each in found]
             size = select(lines, what=f"bytes {scheme} / masked message", **where)
-            rows.append(
-                (
-                    name,
-                    number(1e3 * found[0][0]["over"]),
-                    *(spread(*each) if each else "—" for each in found),
-                    number(size[0]["ratio"] if size else None),
-                )
-            )
-    header = (
-        "Scheme",
-        "Encrypt and multiply, ms",
-        "÷ one client masked",
-        "End to end ÷ five clients masked",
-        "Five clients on both sides",
-        "Bytes ÷ masked",
-    )
+            size = number(size[0]["ratio"] if size else None)
+            rows.append((name, milliseconds, *ratios, size))
+    ours = ("÷ one client masked", "End to end ÷ five clients masked")
+    both = ("Five clients on both sides", "Bytes ÷ masked")
+    header = ("Scheme", "Encrypt and multiply, ms", *ours, *both)
     return listing("Ours: (256 × 8) @ (8 × 8)", header, rows)
 
 
 def estimate_table(lines):
     """Training under encryption, estimated."""
+    what = "estimated bytes under CKKS / vFedSec, training"
     rows = []
-    for line in select(lines, what="estimated bytes under CKKS / vFedSec, training"):
+    for line in select(lines, what=what):
         where = {"data": line["data"], "who": line["who"]}
         ours = one(lines, what="overhead / total CPU", phase="training", **where)
-        rows.append(
-            (
-                *where.values(),
-                number(ours["overhead"]),
-                number(line["seconds"]),
-                number(line["seconds"] / ours["overhead"]),
-                number(line["megabytes"]),
-                number(line["ratio"]),
-                *map(number, PAPER_SEAL[line["data"], line["who"]]),
-            )
-        )
+        masks, seconds = ours["overhead"], line["seconds"]
+        cells = masks, seconds, seconds / masks, line["megabytes"], line["ratio"]
+        seal = PAPER_SEAL[line["data"], line["who"]]
+        rows.append((*where.values(), *map(number, (*cells, *seal))))
     costs = ("Masks, s", "CKKS, s", "Ratio", "CKKS, MB in all", "÷ vFedSec's")
     header = ("Data", "Party", *costs, "Paper's SEAL, s", "Paper's SEAL, MB")
     return listing("Ours, and the paper's last", header, rows)
