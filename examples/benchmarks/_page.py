@@ -37,6 +37,12 @@ def cell(line, column):
     return column(line) if callable(column) else column.format_map(line)
 
 
+def rows_of(text):
+    """Return the cells of a text's lines, which are parted by bars."""
+    lines = text.strip().splitlines()
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
 def number(value, digits=2):
     """Write a number with a true minus sign."""
     return f"{value:,.{digits}f}".replace("-", MINUS)

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 RECORDS = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
-def command(doc, *, page=True):
+def command(doc, *, page=True, parts=()):
     """Return the parser of a script with this documentation."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     modes = parser.add_mutually_exclusive_group()
@@ -18,17 +18,21 @@ def command(doc, *, page=True):
     if page:
         help = "measure nothing, write the page from the recorded run"
         modes.add_argument("--write-docs", action="store_true", help=help)
+    if parts:
+        help = f"only these, nothing kept: {', '.join(parts)}"
+        parser.add_argument("parts", nargs="*", metavar="part", help=help)
     return parser
 
 
 def run(options, record, measure, write_page=None):
     """Measure with one thread, print the lines, and record a full run; then the page.
 
-    ``measure`` yields the lines of a quick or a full run.
+    ``measure`` yields the lines of a quick or a full run, or of some of its parts.
     """
     if not getattr(options, "write_docs", False):
-        lines = [*printed(measure, options.quick)]
-        if options.quick:
+        parts = getattr(options, "parts", None)
+        lines = [*printed(measure, options.quick, *([parts] if parts else []))]
+        if options.quick or parts:
             return
         write_lines(record, lines)
     if write_page:

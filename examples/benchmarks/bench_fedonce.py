@@ -22,7 +22,7 @@ import torch
 from _data import halves
 from _measure import machine, per_epoch, ratio, timed
 from _page import listing, met, number, spread, table, write
-from _record import command, one, printed, read, run, select
+from _record import command, one, read, run, select
 from _torch import perceptron, train
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
@@ -396,17 +396,6 @@ def write_page(lines):
     )
 
 
-def main():
-    """Measure all parts, or print some of them."""
-    parser = command(__doc__)
-    parser.add_argument("part", nargs="*", help=", ".join(PARTS))
-    options = parser.parse_args()
-    if options.part and not options.write_docs:
-        for _ in printed(measure, options.quick, options.part):
-            pass
-    else:
-        run(options, "fedonce", measure, write_page)
-
-
 if __name__ == "__main__":
-    main()
+    options = command(__doc__, parts=PARTS).parse_args()
+    run(options, "fedonce", measure, write_page)

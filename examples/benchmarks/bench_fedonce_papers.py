@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from _data import draw, folder, prepared
 from _measure import machine, timed
-from _page import MINUS, listing, met, number, signed, write
+from _page import MINUS, listing, met, number, rows_of, signed, write
 from _record import command, read, resume, select
 from _seeds import half_interval, standard_error
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -709,8 +709,7 @@ mnist | ∞ |                         | 92.05 92.97 93.11 91.74
 def paper_table_6():
     """Means over the paper's hosts by data set, method and ε."""
     means = defaultdict(dict)
-    for row in PAPER_TABLE_6.strip().split("\n"):
-        name, epsilon, *cells = (cell.strip() for cell in row.split("|"))
+    for name, epsilon, *cells in rows_of(PAPER_TABLE_6):
         epsilon = INFINITE if epsilon == "∞" else int(epsilon)
         for method, scores in zip((NAIVE, L1), cells, strict=True):
             if scores:

@@ -381,10 +381,7 @@ def write_page(lines):
             lambda line: percent(line["accuracy"], line["told"]),
         ),
         told=side_by_side(
-            "What users are told",
-            select(lines, what="told"),
-            {"case": "Case"},
-            answer,
+            "What users are told", select(lines, what="told"), {"case": "Case"}, answer
         ),
         kept=side_by_side(
             "Categories of one row in the fitted pickle: whole, and pieces of four "

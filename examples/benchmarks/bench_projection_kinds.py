@@ -4,7 +4,7 @@ Prints one JSON object per line. A full run also records the lines in
 ``docs/benchmarks/projection_kinds.jsonl``. Needs the data sets in the folder that the
 environment variable SKVFL_DATA names.
 
-    python bench_projection_kinds.py [--quick] [--only {attacks,distances,accuracy}]
+    python bench_projection_kinds.py [--quick] [attacks | distances | accuracy ...]
 
 The attacker is the server. It holds one party's projected block and tries to
 reconstruct the standardised columns behind it. A reconstruction is scored by the
@@ -26,7 +26,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 from _data import halves
-from _record import command, printed, run
+from _record import command, run
 from _seeds import standard_error
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import kurtosis
@@ -45,6 +45,7 @@ from skvfl import GaussianProjection
 from skvfl.datasets import available, load
 from skvfl.rap import _projection
 
+PARTS = ("attacks", "distances", "accuracy")
 N_PARTIES = 4
 LEARNING_RATES = (0.001, 0.003, 0.01)
 
@@ -535,74 +536,66 @@ def measure_distances(n_seeds):
         return
     X = StandardScaler().fit_transform(data[0][COVTYPE_NUMBERS])
 
-    def clusters(X, seed=0):
+    def clusters(X, seed):
         return KMeans(7, n_init=3, random_state=seed).fit_predict(X)
 
-    def neighbours(X):
+    def neighbours(X, seed):
         return NearestNeighbors(n_neighbors=10).fit(X).kneighbors(return_distance=False)
 
     def outliers(scores):
         return set(np.argsort(scores)[: len(X) // 100])
 
-    def isolated(X, seed=0):
+    def isolated(X, seed):
         return outliers(IsolationForest(random_state=seed).fit(X).score_samples(X))
 
-    def sparse_places(X):
+    def sparse_places(X, seed):
         return outliers(LocalOutlierFactor().fit(X).negative_outlier_factor_)
 
-    plain = clusters(X), neighbours(X), isolated(X), sparse_places(X)
+    def recall(expected, found):
+        pairs = zip(expected, found, strict=True)
+        return np.mean([len(np.intersect1d(*pair)) / 10 for pair in pairs])
+
+    def overlap(expected, found):
+        return len(expected & found) / len(expected)
+
+    measures = {
+        "kmeans_ari": (clusters, adjusted_rand_score),
+        "neighbours_recall": (neighbours, recall),
+        "isolation_forest_overlap": (isolated, overlap),
+        "local_outlier_overlap": (sparse_places, overlap),
+    }
+    plain = {measure: find(X, 0) for measure, (find, _) in measures.items()}
     for kind in ("none, other seed", *KINDS):
         values = defaultdict(list)
         for seed in range(n_seeds):
+            Z, model_seed = X, seed + 1
             if kind in KINDS:
                 (Z,) = received(X, [], deal(X.shape[1], seed), kind, seed)
                 model_seed = 0
-            else:
-                Z, model_seed = X, seed + 1
-            ari = adjusted_rand_score(plain[0], clusters(Z, model_seed))
-            values["kmeans_ari"].append(ari)
-            recall = [
-                len(np.intersect1d(*pair)) / 10
-                for pair in zip(plain[1], neighbours(Z), strict=True)
-            ]
-            values["neighbours_recall"].append(np.mean(recall))
-            for measure, expected, found in (
-                ("isolation_forest_overlap", plain[2], isolated(Z, model_seed)),
-                ("local_outlier_overlap", plain[3], sparse_places(Z)),
-            ):
-                values[measure].append(len(expected & found) / len(expected))
+            for measure, (find, compare) in measures.items():
+                seen = compare(plain[measure], find(Z, model_seed))
+                values[measure].append(seen)
         for measure, numbers in values.items():
             yield line(measure, "covtype", kind, numbers)
 
 
-def measure(quick, part=None):
-    """Yield the lines of one part, or of all."""
+def measure(quick, parts=PARTS):
+    """Yield the lines of some parts, or of all."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    if part in (None, "attacks"):
+    if "attacks" in parts:
         for name, X in blocks():
             yield from measure_attacks(name, X, 2 if quick else 6)
         yield from measure_frequencies(2 if quick else 5)
         yield from measure_single_columns(5 if quick else 20)
-    if part in (None, "distances"):
+    if "distances" in parts:
         yield from measure_distances(2 if quick else 5)
-    if part in (None, "accuracy"):
+    if "accuracy" in parts:
         for name, (n_rows, epochs, n_seeds) in ACCURACY.items():
             if quick:
                 n_rows, epochs, n_seeds = n_rows and 5_000, epochs // 2, 2
             yield from measure_accuracy(name, n_rows, epochs, n_seeds)
 
 
-def main():
-    """Measure all parts, or print one of them."""
-    parser = command(__doc__, page=False)
-    parser.add_argument("--only", choices=["attacks", "distances", "accuracy"])
-    options = parser.parse_args()
-    if options.only:
-        for _ in printed(measure, options.quick, options.only):
-            pass
-    else:
-        run(options, "projection_kinds", measure)
-
-
 if __name__ == "__main__":
-    main()
+    options = command(__doc__, page=False, parts=PARTS).parse_args()
+    run(options, "projection_kinds", measure)

@@ -28,7 +28,7 @@ import numpy as np
 from _data import folder
 from _measure import interleave, machine, timed
 from _measure import ratio as ratio_of
-from _page import listing, met, table, write
+from _page import listing, met, rows_of, table, write
 from _record import command, one, run, select
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -675,37 +675,31 @@ def measure(quick):
 
 ADULT, BANK = "adult", "bank_marketing"
 CNN, MLP = "fashion_mnist, CNN", "fashion_mnist, MLP"
-# CPU seconds: training total and overhead, testing total and overhead (Tables 1 and 4).
-PAPER_SECONDS = {
-    (ADULT, "active"): (0.7379, 0.1909, 0.2738, 0.1889),
-    (ADULT, "passive"): (0.1588, 0.1143, 0.1413, 0.1124),
-    (BANK, "active"): (1.044, 0.1881, 0.3057, 0.1864),
-    (BANK, "passive"): (0.1633, 0.1089, 0.1363, 0.1075),
-    (CNN, "active"): (1.016, 0.3240, 0.6286, 0.3189),
-    (CNN, "passive"): (0.8504, 0.2301, 0.5282, 0.2300),
-    (MLP, "active"): (0.5438, 0.3304, 0.4723, 0.3301),
-    (MLP, "passive"): (0.3947, 0.2003, 0.3338, 0.2003),
-}
-# Megabytes: the same four (Table 2; our copy of the paper has no table for the MLP).
-PAPER_MEGABYTES = {
-    (ADULT, "active"): (0.88, 0.14, 0.57, 0.14),
-    (ADULT, "passive"): (0.85, 0.13, 0.44, 0.13),
-    (BANK, "active"): (0.88, 0.14, 0.57, 0.14),
-    (BANK, "passive"): (0.79, 0.13, 0.44, 0.13),
-    (CNN, "active"): (6.24, 0.21, 3.31, 0.21),
-    (CNN, "passive"): (5.99, 0.05, 3.06, 0.05),
-}
-# SEAL, training: CPU seconds, and megabytes in total.
-PAPER_SEAL = {
-    (ADULT, "active"): (509.3, 8.41),
-    (ADULT, "passive"): (388.5, 8.39),
-    (BANK, "active"): (1075, 8.41),
-    (BANK, "passive"): (111.3, 8.32),
-    (CNN, "active"): (79180, 76.85),
-    (CNN, "passive"): (79180, 76.60),
-    (MLP, "active"): (1207, None),
-    (MLP, "passive"): (1207, None),
-}
+# By data and party: CPU seconds of training in all and as overhead, and of testing
+# (Tables 1 and 4); the same in megabytes (Table 2; our copy of the paper has no table
+# for the MLP); SEAL's CPU seconds and megabytes in training.
+PAPER = """
+adult|active|0.7379 0.1909 0.2738 0.1889|0.88 0.14 0.57 0.14|509.3 8.41
+adult|passive|0.1588 0.1143 0.1413 0.1124|0.85 0.13 0.44 0.13|388.5 8.39
+bank_marketing|active|1.044 0.1881 0.3057 0.1864|0.88 0.14 0.57 0.14|1075 8.41
+bank_marketing|passive|0.1633 0.1089 0.1363 0.1075|0.79 0.13 0.44 0.13|111.3 8.32
+fashion_mnist, CNN|active|1.016 0.324 0.6286 0.3189|6.24 0.21 3.31 0.21|79180 76.85
+fashion_mnist, CNN|passive|0.8504 0.2301 0.5282 0.23|5.99 0.05 3.06 0.05|79180 76.6
+fashion_mnist, MLP|active|0.5438 0.3304 0.4723 0.3301||1207
+fashion_mnist, MLP|passive|0.3947 0.2003 0.3338 0.2003||1207
+"""
+
+
+def paper(column):
+    """One column of the paper's numbers, by data and party."""
+    return {
+        (data, who): [*map(float, cells[column].split())]
+        for data, who, *cells in rows_of(PAPER)
+        if cells[column]
+    }
+
+
+PAPER_SECONDS, PAPER_MEGABYTES, PAPER_SEAL = map(paper, range(3))
 COLUMNS = ["Data", "Party", "Training", "Overhead", "Share", "Testing"]
 COLUMNS += ["Overhead", "Share"]
 
@@ -803,8 +797,9 @@ def estimate_table(lines):
         ours = one(lines, what="overhead / total CPU", phase="training", **where)
         masks, seconds = ours["overhead"], line["seconds"]
         cells = masks, seconds, seconds / masks, line["megabytes"], line["ratio"]
-        seal = PAPER_SEAL[line["data"], line["who"]]
-        rows.append((*where.values(), *map(number, (*cells, *seal))))
+        seal, *size = PAPER_SEAL[line["data"], line["who"]]
+        cells = *cells, seal, *(size or [None])
+        rows.append((*where.values(), *map(number, cells)))
     costs = ("Masks, s", "CKKS, s", "Ratio", "CKKS, MB in all", "÷ vFedSec's")
     header = ("Data", "Party", *costs, "Paper's SEAL, s", "Paper's SEAL, MB")
     return listing("Ours, and the paper's last", header, rows)
