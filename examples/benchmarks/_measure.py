@@ -25,16 +25,18 @@ def timed(function, *arguments, **options):
     return result, time.process_time() - start
 
 
-def interleave(repetitions, sides, calls=None):
+def interleave(repetitions, sides, calls=None, *, collect=True):
     """CPU seconds per call of every side, in turns after one warm-up each.
 
-    In turns, because what else the machine does then hits all sides alike.
+    In turns, because what else the machine does then hits all sides alike. ``collect``
+    keeps one side from collecting another one's garbage.
     """
     seconds = {name: [] for name in sides}
     for repetition in range(repetitions + 1):
         for name, run in sides.items():
             n_calls = (calls or {}).get(name, 1)
-            gc.collect()
+            if collect:
+                gc.collect()
             start = time.process_time()
             for _ in range(n_calls):
                 run()

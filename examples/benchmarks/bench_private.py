@@ -118,7 +118,8 @@ def speed(repetitions, n_steps):
     for name, (build, n_columns, *bars) in NETWORKS.items():
         X, y = torch.randn(N_ROWS, n_columns), torch.randint(N_CLASSES, (N_ROWS,))
         steps = {side: make(build(), X, y) for side, make in SIDES.items()}
-        seconds = interleave(repetitions, steps, dict.fromkeys(steps, n_steps))
+        calls = dict.fromkeys(steps, n_steps)
+        seconds = interleave(repetitions, steps, calls, collect=False)
         for against, bar in zip(("plain", "opacus"), bars, strict=True):
             yield {
                 "what": "speed",

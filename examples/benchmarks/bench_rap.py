@@ -88,7 +88,7 @@ def fit_against_centralised(X, y, epochs, repetitions):
             "model": lambda m=model, p=prepared, t=labels: clone(m).fit(p, t),
             "pipeline": lambda m=pipeline, c=columns, t=labels: clone(m).fit(c, t),
         }
-        seconds = interleave(repetitions, sides)
+        seconds = interleave(repetitions, sides, collect=False)
         context = {"rows": len(columns), "parties": 4, "epochs": epochs}
         what = f"{task}: RAP fit / model.fit"
         yield ratio(what, seconds, "rap", "model", bar, **context)
@@ -115,7 +115,8 @@ def projection_against_fit(X, y, epochs, repetitions):
             np.hstack(check_rows(session.call("fit_transform"), len(X)))
 
     fit = partial(federation(networks(epochs)[0]).fit, X, y)
-    seconds = interleave(repetitions, {"projection": project, "fit": fit})
+    sides = {"projection": project, "fit": fit}
+    seconds = interleave(repetitions, sides, collect=False)
     what = "projection and transport / RAP fit"
     context = {"rows": len(X), "epochs": epochs}
     yield ratio(what, seconds, "projection", "fit", bar=0.03, **context)
@@ -140,7 +141,7 @@ def partitioner_against_column_transformer(X, repetitions):
             "partitioner_fit": lambda p=partition: clone(p).fit(X),
             "columns_fit": lambda c=columns: clone(c).fit_transform(X),
         }
-        seconds = interleave(repetitions, sides)
+        seconds = interleave(repetitions, sides, collect=False)
         context = {"rows": len(X), "columns": X.shape[1]}
         what = f"VerticalPartitioner / ColumnTransformer, {name}"
         transform = f"{what}, transform"
@@ -177,7 +178,7 @@ def growth(X, y, epochs, repetitions):
         f"{p} parties": partial(federation(model, p).fit, X[:n], y[:n])
         for p in (2, 8, 32)
     }
-    seconds = interleave(repetitions, sides)
+    seconds = interleave(repetitions, sides, collect=False)
     for name in ("2n", "4n"):
         yield ratio(f"RAP fit at {name} / n", seconds, name, "1n", n=n, epochs=epochs)
     for name in ("8 parties", "32 parties"):
