@@ -9,7 +9,6 @@ them. Needs adult in the folder that the environment variable SKVFL_DATA names.
 
 import hashlib
 import textwrap
-import time
 from collections import defaultdict
 from itertools import product
 from math import ceil
@@ -18,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from _measure import machine, ratio
+from _measure import machine, ratio, timed
 from _page import MINUS, listing, met, table, write
 from _record import command, one, run, select
 from _seeds import half_interval
@@ -356,12 +355,10 @@ def speed(plan):
     seconds = {"skvfl": [], "plain torch": []}
     bare_loop((X[:500, :5], X[:500, 5:]), np.ones(500, bool), y[:500], 1)
     for _ in range(plan.speed):
-        start = time.process_time()
-        vfl.fit(X, y, aligned=aligned)
-        middle = time.process_time()
-        bare_loop((X[:, :5], X[aligned, 5:]), aligned, y, plan.epochs)
-        seconds["plain torch"].append(time.process_time() - middle)
-        seconds["skvfl"].append(middle - start)
+        seconds["skvfl"].append(timed(vfl.fit, X, y, aligned=aligned)[1])
+        blocks = X[:, :5], X[aligned, 5:]
+        _, spent = timed(bare_loop, blocks, aligned, y, plan.epochs)
+        seconds["plain torch"].append(spent)
     beside = ratio(seconds["skvfl"], seconds["plain torch"])
     garbage = X.copy()
     garbage[:, 5:] = -1e30

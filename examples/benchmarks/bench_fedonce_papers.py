@@ -164,12 +164,6 @@ BIASED_PLANS = {
 WIDE_PLANS = {
     "4 or 9": Plan(Networks((100, 100, 50), (30, 30), 30), seeds=3, host_epochs=30)
 }
-PARTS = {
-    "hosts": PLANS,
-    "privacy": BUDGET_PLANS,
-    "biased": BIASED_PLANS,
-    "parties": WIDE_PLANS,
-}
 
 
 def read_images(name):
@@ -601,11 +595,11 @@ def by_parties(name, plan, seed):
         yield SAME_BYTES, what, lambda of=dealt: [same_bytes(parts, plan, seed, of)]
 
 
-RUN = {
-    "hosts": by_host,
-    "privacy": with_budget,
-    "biased": by_share,
-    "parties": by_parties,
+PARTS = {
+    "hosts": (by_host, PLANS),
+    "privacy": (with_budget, BUDGET_PLANS),
+    "biased": (by_share, BIASED_PLANS),
+    "parties": (by_parties, WIDE_PLANS),
 }
 
 
@@ -621,7 +615,7 @@ def measure(quick, done):
     """Yield the lines of every part, seed and data set that are not done."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     yield {"part": "machine", **machine(quick, "torch", "scikit-learn")}
-    for part, plans in PARTS.items():
+    for part, (_, plans) in PARTS.items():
         for seed in range(max(plan.seeds for plan in plans.values())):
             for name, plan in plans.items():
                 plan = quick_plan(plan) if quick else plan
@@ -632,7 +626,7 @@ def measure(quick, done):
 def lines(part, name, plan, seed, done):
     """Yield the lines of one part, data set and seed that are not done."""
     table = load_table(name)
-    for method, what, run in RUN[part](name, plan, seed):
+    for method, what, run in PARTS[part][0](name, plan, seed):
         about = {"part": part, "dataset": name, "seed": seed}
         line = {**about, "method": method, **what}
         if key(line) in done:

@@ -11,7 +11,6 @@ environment variable SKVFL_DATA names.
 """
 
 import pickle
-import time
 import warnings
 from collections import defaultdict
 from importlib import metadata
@@ -19,7 +18,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from _measure import machine
+from _measure import machine, timed
 from _page import listing, number, write
 from _record import command, one, run, select
 from packaging.requirements import Requirement
@@ -278,13 +277,9 @@ def seconds(repeats):
         best = {}
         for _ in range(repeats):
             for method in METHODS:
-                start = time.process_time()
-                fitted = make(method).fit(X)
-                middle = time.process_time()
-                fitted.transform(X)
-                end = time.process_time()
-                spent = {"fit": middle - start, "transform": end - middle}
-                for step, value in spent.items():
+                fitted, fit = timed(make(method).fit, X)
+                _, transform = timed(fitted.transform, X)
+                for step, value in (("fit", fit), ("transform", transform)):
                     key = method, step
                     best[key] = min(value, best.get(key, np.inf))
         for (method, step), spent in best.items():

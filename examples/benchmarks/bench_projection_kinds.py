@@ -426,12 +426,9 @@ def measure_attacks(name, X, n_seeds):
 
             chosen = np.random.default_rng(seed).permutation(len(X))[: 2 * n_columns]
             hidden = np.delete(np.arange(len(X)), chosen)
-            for known_rows, n in (
-                ("half_of_F", n_columns // 2),
-                ("F_minus_1", n_columns - 1),
-                ("F", n_columns),
-                ("2F", 2 * n_columns),
-            ):
+            counts = {"half_of_F": n_columns // 2, "F_minus_1": n_columns - 1}
+            counts |= {"F": n_columns, "2F": 2 * n_columns}
+            for known_rows, n in counts.items():
                 guess = from_rows(Z, chosen[:n], X[chosen[:n]])
                 add(f"rows_{known_rows}", score(X[hidden], guess[hidden]))
             lengths = np.linalg.norm(Z, axis=1), np.linalg.norm(X[chosen], axis=1)

@@ -461,13 +461,13 @@ def encryption(quick, repetitions):
             yield from against_ckks(name, Packed(tenseal, moduli), X, W, bars, *more)
         scheme, rows = ByRow(tenseal, CHAINS["packed"]), X[: 16 if quick else 64]
         yield from against_ckks(BY_ROW, scheme, rows, W, (None, 10_000), *more)
+        yield from batch_sizes(tenseal, quick, repetitions)
     try:
         from phe import paillier
     except ImportError:
         yield {"what": "Paillier", "skipped": "phe is not installed"}
     else:
         yield from against_paillier(paillier, X[:1], W, ours, min(repetitions, 3))
-    yield from batch_sizes(quick, repetitions)
 
 
 def against_ckks(name, scheme, X, W, bars, ours, message_bytes, repetitions):
@@ -536,12 +536,8 @@ def against_paillier(paillier, X, W, ours, repetitions):
         yield ratio(f"Paillier / masked path, {what}", whole_batch, mine, **context)
 
 
-def batch_sizes(quick, repetitions):
+def batch_sizes(tenseal, quick, repetitions):
     """Figure 2: the same product for several batch sizes."""
-    try:
-        import tenseal
-    except ImportError:
-        return
     scheme, masks = Packed(tenseal, CHAINS["packed"]), Sum(5)
     for n_rows in (64, 256) if quick else (64, 128, 256, 512, 1024):
         X, W = product_operands(n_rows)
