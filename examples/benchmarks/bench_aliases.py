@@ -14,18 +14,14 @@ that meet in the same aliases of the other fit. The control gives it labels that
 nothing to do with the columns.
 """
 
-import argparse
-import json
-from pathlib import Path
-
 import numpy as np
+from _record import command, run
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from skvfl import LocalTransport, RandomProjectionVFL
 from skvfl.datasets import load
 
-RECORD = Path(__file__).parents[2] / "docs" / "benchmarks" / "aliases.jsonl"
 ADULT_ROWS = 8_000
 
 
@@ -84,7 +80,7 @@ def rightly_paired(pairs, aliases, y):
     return classes[pairs] == classes
 
 
-def record(what, data, found):
+def counted(what, data, found):
     """A line: how often all aliases were paired, and how many of them."""
     found = np.array(found)
     return {
@@ -96,7 +92,7 @@ def record(what, data, found):
     }
 
 
-def measure(data, X, y, n_seeds):
+def pair(data, X, y, n_seeds):
     """Lines about one data set."""
     one, two, control = [], [], []
     shuffled = np.random.default_rng(0).permutation(y)
@@ -108,32 +104,19 @@ def measure(data, X, y, n_seeds):
         columns, aliases = server_view(X, shuffled, seed)
         pairs = pair_by_means(columns, aliases)
         control.append(rightly_paired(pairs, aliases, shuffled))
-    yield record("one fit, means of the rows behind the aliases", data, one)
-    yield record("two fits on the same rows", data, two)
-    yield record("control: one fit, labels shuffled", data, control)
+    yield counted("one fit, means of the rows behind the aliases", data, one)
+    yield counted("two fits on the same rows", data, two)
+    yield counted("control: one fit, labels shuffled", data, control)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few seeds; no record")
-    quick = parser.parse_args().quick
+def measure(quick):
+    """Yield every line."""
     n_seeds = 3 if quick else 20
     adult = load("adult")
-    sets = {
-        f"adult, {ADULT_ROWS:,} rows": (
-            adult.data.iloc[:ADULT_ROWS],
-            adult.target.iloc[:ADULT_ROWS].to_numpy(),
-        ),
-        "digits": load_digits(return_X_y=True),
-    }
-    lines = []
-    for data, (X, y) in sets.items():
-        for line in measure(data, X, y, n_seeds):
-            lines.append(line)
-            print(json.dumps(line), flush=True)
-    if not quick:
-        RECORD.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    X, y = adult.data.iloc[:ADULT_ROWS], adult.target.iloc[:ADULT_ROWS].to_numpy()
+    yield from pair(f"adult, {ADULT_ROWS:,} rows", X, y, n_seeds)
+    yield from pair("digits", *load_digits(return_X_y=True), n_seeds)
 
 
 if __name__ == "__main__":
-    main()
+    run(command(__doc__, page=False).parse_args(), "aliases", measure)

@@ -7,22 +7,21 @@ them. Needs adult in the folder that the environment variable SKVFL_DATA names.
     python bench_apc_papers.py [--quick | --write-docs]
 """
 
-import argparse
 import hashlib
-import json
-import platform
 import textwrap
-import time
-from math import ceil, sqrt
-from pathlib import Path
+from collections import defaultdict
+from itertools import product
+from math import ceil
 from statistics import median
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import sklearn
 import torch
-from _page import listing
-from scipy import stats
+from _measure import machine, ratio, timed
+from _page import MINUS, listing, met, table, write
+from _record import command, one, run, select
+from _seeds import half_interval
+from _torch import perceptron
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -37,10 +36,6 @@ from skvfl import (
     SplitNNClassifier,
 )
 from skvfl.datasets import load
-
-DOCS = Path(__file__).parents[2] / "docs"
-RECORD = DOCS / "benchmarks" / "apc_papers.jsonl"
-PAGE = DOCS / "user_guide" / "apc_benchmarks.rst"
 
 # The paper's active columns, in the order in which they go to the passive party.
 CANCER_ACTIVE = [
@@ -60,7 +55,6 @@ LOCAL_TIGHT = "Local, C = 0.1"
 PREDICTION = 'APC-VFL, distillation="prediction"'
 CANCER, ADULT, NARROW = "breast cancer", "adult", "adult, three columns"
 CENTRAL = "Logistic regression, pooled columns"
-MINUS = "\N{MINUS SIGN}"
 
 
 class Plan(NamedTuple):
@@ -134,12 +128,10 @@ def classifier(C=0.1):
 
 def interval(values):
     """Mean of the seeds and half the width of its 95 % interval."""
-    values = np.asarray(values)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / sqrt(len(values))
-    return {"mean": round(values.mean(), 3), "half": round(half, 3)}
+    return {"mean": round(np.mean(values), 3), "half": round(half_interval(values), 3)}
 
 
-def gains(runs, baselines):
+def gains(runs, baselines=(LOCAL, ABLATION)):
     """Paired differences of every method to each baseline."""
     for method, scores in runs.items():
         yield {
@@ -152,11 +144,6 @@ def gains(runs, baselines):
                 if baseline != method
             },
         }
-
-
-def record(runs, method, score):
-    """Add the score of one seed, in per cent."""
-    runs.setdefault(method, []).append(100 * score)
 
 
 def breast_cancer():
@@ -189,7 +176,8 @@ def figures(plan):
     X, y = breast_cancer()
     for n_active in plan.columns:
         parties = split_columns(X, n_active)
-        federated, unseen, distance = {}, {}, {}
+        runs = {"federated": defaultdict(list), "unseen": defaultdict(list)}
+        distance = defaultdict(list)
         for seed in range(plan.figures):
             rows = np.random.default_rng(seed).permutation(len(y))
             known, new = rows[:500], rows[500:562]
@@ -204,39 +192,25 @@ def figures(plan):
                     vfl = encoders(method, parties, seed)
                     vfl.fit(table, y[known], aligned=aligned)
                     seen, fresh = map(vfl.transform, (table, X.iloc[new]))
-                folds = list(
-                    StratifiedKFold(10, shuffle=True, random_state=seed).split(
-                        seen, y[known]
-                    )
-                )
+                split = StratifiedKFold(10, shuffle=True, random_state=seed)
+                folds = list(split.split(seen, y[known]))
                 model = classifier()
-                record(
-                    federated,
-                    method,
-                    cross_val_score(model, seen, y[known], cv=folds).mean(),
-                )
+                scores = cross_val_score(model, seen, y[known], cv=folds)
+                runs["federated"][method].append(100 * scores.mean())
                 train = folds[0][0]
                 model.fit(seen[train], y[known][train])
-                record(unseen, method, model.score(fresh, y[new]))
+                runs["unseen"][method].append(100 * model.score(fresh, y[new]))
                 if method in (MSE, MAE):
                     target = vfl._join(table[aligned])
                     error = np.square(target - seen[aligned]).sum()
-                    distance.setdefault(method, []).append(
-                        float(error / np.square(target - target.mean(0)).sum())
-                    )
-        for rows, runs in (("federated", federated), ("unseen", unseen)):
-            for line in gains(runs, (LOCAL, ABLATION)):
-                yield {
-                    "table": "figures",
-                    "active": n_active,
-                    "rows": rows,
-                    **line,
-                    **(
-                        {"unexplained": round(np.mean(distance[line["method"]]), 3)}
-                        if line["method"] in distance
-                        else {}
-                    ),
-                }
+                    variance = np.square(target - target.mean(0)).sum()
+                    distance[method].append(float(error / variance))
+        for rows, by_method in runs.items():
+            for line in gains(by_method):
+                line = {"table": "figures", "active": n_active, "rows": rows, **line}
+                if line["method"] in distance:
+                    line["unexplained"] = round(np.mean(distance[line["method"]]), 3)
+                yield line
 
 
 def few_labels(name, X, y, parties, seeds, n_rows, counts, n_test):
@@ -246,7 +220,7 @@ def few_labels(name, X, y, parties, seeds, n_rows, counts, n_test):
     """
     own = next(iter(parties.values()))
     active = PartyPreprocessor().fit_transform(X[own])
-    by_count = {n: {} for n in counts}
+    by_count = {n: defaultdict(list) for n in counts}
     for seed in range(seeds):
         rows = np.random.default_rng(seed).permutation(len(y))
         known, test = rows[:n_rows], rows[-n_test:]
@@ -255,22 +229,16 @@ def few_labels(name, X, y, parties, seeds, n_rows, counts, n_test):
             taught = known[:n]
             for method, C in ((LOCAL, 1.0), (LOCAL_TIGHT, 0.1)):
                 model = classifier(C).fit(active[taught], y[taught])
-                record(runs, method, model.score(active[test], y[test]))
+                runs[method].append(100 * model.score(active[test], y[test]))
             vfl = federation(parties, seed, distillation="prediction").fit(
                 X.iloc[known], y[known], labelled=np.arange(n_rows) < n
             )
-            record(runs, ABLATION, ablation(vfl, X, y, taught, test))
-            record(runs, PREDICTION, vfl.score(X.iloc[test], y[test]))
+            runs[ABLATION].append(100 * ablation(vfl, X, y, taught, test))
+            runs[PREDICTION].append(100 * vfl.score(X.iloc[test], y[test]))
     for n, runs in by_count.items():
-        for line in gains(runs, (LOCAL, ABLATION)):
-            yield {
-                "table": "labels",
-                "data": name,
-                "labels": n,
-                "rows": n_rows,
-                "active": len(own),
-                **line,
-            }
+        about = {"data": name, "labels": n, "rows": n_rows, "active": len(own)}
+        for line in gains(runs):
+            yield {"table": "labels", **about, **line}
 
 
 def ablation(vfl, X, y, taught, test):
@@ -286,41 +254,30 @@ def overlap(X, y, parties, plan):
     Labelled rows are aligned first. All methods have the same rows and labels.
     """
     n_rows = plan.rows // 2
-    counts = (100, n_rows)
     active = PartyPreprocessor().fit_transform(X[next(iter(parties.values()))])
-    every = {(n, share): {} for n in counts for share in plan.shares}
+    every = {at: defaultdict(list) for at in product((100, n_rows), plan.shares)}
     for seed in range(plan.overlap):
         rows = np.random.default_rng(seed).permutation(len(y))
         known, test = rows[:n_rows], rows[-10_000:]
+        table, tested = X.iloc[known], X.iloc[test]
         Autoencoder.trained.clear()
         for (n, share), runs in every.items():
             aligned = np.arange(n_rows) < ceil(share * n_rows)
+            known_of = {"aligned": aligned, "labelled": np.arange(n_rows) < n}
             taught = known[:n]
             model = classifier(1.0).fit(active[taught], y[taught])
-            record(runs, LOCAL, model.score(active[test], y[test]))
-            for method, distillation in (
-                (PREDICTION, "prediction"),
-                (MSE, "representation"),
-            ):
-                vfl = federation(parties, seed, distillation=distillation)
-                vfl.fit(
-                    X.iloc[known],
-                    y[known],
-                    labelled=np.arange(n_rows) < n,
-                    aligned=aligned,
-                )
-                record(runs, method, vfl.score(X.iloc[test], y[test]))
-                if distillation == "prediction":
-                    record(runs, ABLATION, ablation(vfl, X, y, taught, test))
+            runs[LOCAL].append(100 * model.score(active[test], y[test]))
+            vfl = federation(parties, seed, distillation="prediction")
+            vfl.fit(table, y[known], **known_of)
+            runs[PREDICTION].append(100 * vfl.score(tested, y[test]))
+            runs[ABLATION].append(100 * ablation(vfl, X, y, taught, test))
+            vfl = federation(parties, seed, distillation="representation")
+            vfl.fit(table, y[known], **known_of)
+            runs[MSE].append(100 * vfl.score(tested, y[test]))
     for (n, share), runs in every.items():
-        for line in gains(runs, (LOCAL, ABLATION)):
-            yield {
-                "table": "overlap",
-                "share": share,
-                "labels": n,
-                "rows": n_rows,
-                **line,
-            }
+        about = {"share": share, "labels": n, "rows": n_rows}
+        for line in gains(runs):
+            yield {"table": "overlap", **about, **line}
 
 
 def joint_inference(plan):
@@ -328,20 +285,20 @@ def joint_inference(plan):
     X, y = breast_cancer()
     parties = split_columns(X, 5)
     for n_aligned in (250, 200, 150, 100):
-        runs, messages = {}, {}
+        runs, messages = defaultdict(list), {}
         for seed in range(plan.table):
             rows = np.random.default_rng(seed).permutation(len(y))
             train, test = rows[: n_aligned - 50], rows[200:]
-            model = classifier(1.0).fit(X.iloc[train], y[train])
-            record(runs, CENTRAL, model.score(X.iloc[test], y[test]))
             settings = {"parties": parties, "random_state": seed, **TRAINING}
-            for method, vfl in {
+            for method, model in {
+                CENTRAL: classifier(1.0),
                 "SplitNN": SplitNNClassifier(**settings),
                 "APC-VFL, joint": APCVFLClassifier(inference="joint", **settings),
             }.items():
-                vfl.fit(X.iloc[train], y[train])
-                record(runs, method, vfl.score(X.iloc[test], y[test]))
-                messages[method] = vfl.communication_.n_messages
+                model.fit(X.iloc[train], y[train])
+                runs[method].append(100 * model.score(X.iloc[test], y[test]))
+                if method != CENTRAL:
+                    messages[method] = model.communication_.n_messages
         steps = TRAINING["max_epochs"] * ceil((n_aligned - 50) / TRAINING["batch_size"])
         for line in gains(runs, ("SplitNN", CENTRAL)):
             yield {
@@ -358,15 +315,11 @@ def bare_loop(blocks, aligned, y, epochs):
     active, passive = (StandardScaler().fit_transform(b) for b in blocks)
     torch.manual_seed(0)
 
-    def autoencoder(n_inputs, hidden, n_latent):
-        encoder = [nn.Linear(n_inputs, hidden), nn.SELU()]
-        encoder += [nn.Linear(hidden, n_latent), nn.SELU()]
-        decoder = [nn.Linear(n_latent, hidden), nn.SELU(), nn.Linear(hidden, n_inputs)]
-        return nn.Sequential(*encoder), nn.Sequential(*decoder)
-
     def train(inputs, sizes, target=None):
         X = torch.from_numpy(np.asarray(inputs, np.float32))
-        encoder, decoder = autoencoder(X.shape[1], *sizes)
+        sizes = [X.shape[1], *sizes]
+        encoder = nn.Sequential(*perceptron(sizes, nn.SELU), nn.SELU())
+        decoder = perceptron(sizes[::-1], nn.SELU)
         parameters = [*encoder.parameters(), *decoder.parameters()]
         adam = torch.optim.Adam(parameters, lr=1e-3, fused=True)
         for _ in range(epochs):
@@ -402,13 +355,11 @@ def speed(plan):
     seconds = {"skvfl": [], "plain torch": []}
     bare_loop((X[:500, :5], X[:500, 5:]), np.ones(500, bool), y[:500], 1)
     for _ in range(plan.speed):
-        start = time.process_time()
-        vfl.fit(X, y, aligned=aligned)
-        middle = time.process_time()
-        bare_loop((X[:, :5], X[aligned, 5:]), aligned, y, plan.epochs)
-        seconds["plain torch"].append(time.process_time() - middle)
-        seconds["skvfl"].append(middle - start)
-    ratios = np.divide(seconds["skvfl"], seconds["plain torch"])
+        seconds["skvfl"].append(timed(vfl.fit, X, y, aligned=aligned)[1])
+        blocks = X[:, :5], X[aligned, 5:]
+        _, spent = timed(bare_loop, blocks, aligned, y, plan.epochs)
+        seconds["plain torch"].append(spent)
+    beside = ratio(seconds["skvfl"], seconds["plain torch"])
     garbage = X.copy()
     garbage[:, 5:] = -1e30
     same = [vfl.predict_proba(t) for t in (X, garbage, X[:, :5])]
@@ -418,53 +369,31 @@ def speed(plan):
         "epochs": plan.epochs,
         "repetitions": plan.speed,
         **{name: round(median(each), 2) for name, each in seconds.items()},
-        "ratio": round(median(ratios), 3),
-        "range": [round(ratios.min(), 3), round(ratios.max(), 3)],
+        "ratio": beside["ratio"],
+        "range": beside["spread"],
         "identical": all(np.array_equal(same[0], other) for other in same[1:]),
     }
 
 
-def measurements(quick):
+def measure(quick):
     """Yield every line."""
     plan = QUICK if quick else Plan()
-    yield {
-        "table": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "scikit-learn": sklearn.__version__,
-        "plan": plan._asdict(),
-        "training": TRAINING,
-        "quick": quick,
-    }
+    where = machine(quick, "torch", "scikit-learn")
+    yield {"table": "machine", **where, "plan": plan._asdict(), "training": TRAINING}
     yield from speed(plan)
     X, y = breast_cancer()
-    yield from few_labels(
-        CANCER, X, y, split_columns(X, 5), plan.cancer_labels, 300, (20, 50, 300), 269
-    )
+    sizes = plan.cancer_labels, 300, (20, 50, 300), 269
+    yield from few_labels(CANCER, X, y, split_columns(X, 5), *sizes)
     yield from joint_inference(plan)
     yield from figures(plan)
     adult = load("adult")
     X, y = adult.data, np.asarray(adult.target)
     others = [c for c in X.columns if c not in ADULT_ACTIVE]
     narrow = {"active": ADULT_ACTIVE, "passive": others}
+    sizes = plan.adult_labels, plan.rows, (50, 100, 300, plan.rows), 10_000
     for name, parties in ((ADULT, adult.parties), (NARROW, narrow)):
-        yield from few_labels(
-            name,
-            X,
-            y,
-            parties,
-            plan.adult_labels,
-            plan.rows,
-            (50, 100, 300, plan.rows),
-            10_000,
-        )
+        yield from few_labels(name, X, y, parties, *sizes)
     yield from overlap(X, y, adult.parties, plan)
-
-
-def plain(line):
-    """Write a score with its interval."""
-    return f"{line['score']['mean']:.1f} ± {line['score']['half']:.1f}"
 
 
 def gain(line, baseline=LOCAL):
@@ -475,17 +404,20 @@ def gain(line, baseline=LOCAL):
     return f"{mean:+.2f} ± {half:.2f}".replace("-", MINUS)
 
 
-def select(lines, **where):
-    """Return the lines that agree in these fields."""
-    return [x for x in lines if all(x.get(k) == v for k, v in where.items())]
+def ablated(line):
+    """Write the paired difference to the ablation."""
+    return gain(line, ABLATION)
+
+
+# A score with its interval.
+PLAIN = "{score[mean]:.1f} ± {score[half]:.1f}"
 
 
 def judge(difference, bar, *, above_zero=False):
     """Say whether a difference reaches its bar, and how surely."""
     mean, half = difference["mean"], difference["half"]
-    met = mean >= bar and (mean > half or not above_zero)
-    near = abs(mean - bar) < half
-    return ("yes" if met else "**no**") + ", within the noise" * near
+    reached = mean >= bar and (mean > half or not above_zero)
+    return met(reached, abs(mean - bar) < half)
 
 
 def bars(lines):
@@ -494,42 +426,26 @@ def bars(lines):
     for data in (ADULT, NARROW):
         asked += [(data, 50, 1), (data, 100, 0)]
     for data, n_labels, bar in asked:
-        (line,) = select(lines, data=data, labels=n_labels, method=PREDICTION)
-        yield [
-            f"{data}, {n_labels} labels: prediction {MINUS} Local",
-            f"≥ +{bar}, interval above 0" if bar else "interval above 0",
-            gain(line),
-            judge(line["gain"][LOCAL], bar, above_zero=True),
-        ]
+        line = one(lines, data=data, labels=n_labels, method=PREDICTION)
+        what = f"{data}, {n_labels} labels: prediction {MINUS} Local"
+        wanted = f"≥ +{bar}, interval above 0" if bar else "interval above 0"
+        verdict = judge(line["gain"][LOCAL], bar, above_zero=True)
+        yield [what, wanted, gain(line), verdict]
     for data in (CANCER, ADULT, NARROW):
         line = select(lines, data=data, method=PREDICTION)[-1]
-        yield [
-            f"{data}, all {line['labels']:,} labels: prediction {MINUS} Local",
-            f"≥ {MINUS}0.5",
-            gain(line),
-            judge(line["gain"][LOCAL], -0.5),
-        ]
+        what = f"{data}, all {line['labels']:,} labels: prediction {MINUS} Local"
+        yield [what, f"≥ {MINUS}0.5", gain(line), judge(line["gain"][LOCAL], -0.5)]
     for line in select(lines, table="joint", method="APC-VFL, joint"):
         for baseline, bar in (("SplitNN", -0.5), (CENTRAL, -2)):
-            yield [
-                f"joint, {line['aligned']} aligned: {MINUS} {baseline}",
-                f"≥ {MINUS}{-bar}",
-                gain(line, baseline),
-                judge(line["gain"][baseline], bar),
-            ]
-    (line,) = select(lines, table="speed")
-    yield [
-        "fit ÷ plain torch, 20,000 rows",
-        "≤ 1.2",
-        f"{line['ratio']:.2f}",
-        "yes" if line["ratio"] <= 1.2 else "**no**",
-    ]
-    yield [
-        "predictions where the passive columns are garbage or absent",
-        "bit-identical",
-        "bit-identical" if line["identical"] else "different",
-        "yes" if line["identical"] else "**no**",
-    ]
+            what = f"joint, {line['aligned']} aligned: {MINUS} {baseline}"
+            verdict = judge(line["gain"][baseline], bar)
+            yield [what, f"≥ {MINUS}{-bar}", gain(line, baseline), verdict]
+    line = one(lines, table="speed")
+    what = "fit ÷ plain torch, 20,000 rows"
+    yield [what, "≤ 1.2", f"{line['ratio']:.2f}", met(line["ratio"] <= 1.2)]
+    what = "predictions where the passive columns are garbage or absent"
+    seen = "bit-identical" if line["identical"] else "different"
+    yield [what, "bit-identical", seen, met(line["identical"])]
 
 
 def figure_table(lines, rows):
@@ -538,12 +454,10 @@ def figure_table(lines, rows):
     columns = list(dict.fromkeys(line["active"] for line in shown))
     cells = []
     for method in METHODS:
-        row = [method]
-        for n_active in columns:
-            (line,) = select(shown, method=method, active=n_active)
-            over = gain(line, ABLATION)
-            row.append(plain(line) + (f" ({over})" if over else ""))
-        cells.append(row)
+        row = [one(shown, method=method, active=n) for n in columns]
+        over = [f" ({ablated(x)})" if ablated(x) else "" for x in row]
+        row = [PLAIN.format_map(x) + y for x, y in zip(row, over, strict=True)]
+        cells.append([method, *row])
     return listing(
         f"Accuracy on {rows} rows, % (paired difference to the ablation), "
         f"{shown[0]['seeds']} seeds",
@@ -555,41 +469,23 @@ def figure_table(lines, rows):
 def label_table(lines, data):
     """Return the gains by the number of labels."""
     shown = select(lines, table="labels", data=data)
-    return listing(
-        f"{data}: {shown[0]['rows']:,} aligned rows, {shown[0]['active']} active "
-        f"columns, {shown[0]['seeds']} seeds",
-        ["Labels", "Method", "Accuracy, %", "To Local", "To ablation"],
-        [
-            [
-                f"{line['labels']:,}",
-                line["method"],
-                plain(line),
-                gain(line),
-                gain(line, ABLATION),
-            ]
-            for line in shown
-        ],
-    )
+    title = "{data}: {rows:,} aligned rows, {active} active columns, {seeds} seeds"
+    columns = {"Labels": "{labels:,}", "Method": "{method}", "Accuracy, %": PLAIN}
+    columns |= {"To Local": gain, "To ablation": ablated}
+    return table(title.format_map(shown[0]), shown, columns)
 
 
 def overlap_table(lines):
     """Return the gains by overlap."""
     shown = select(lines, table="overlap")
     cells = []
-    for n_labels in dict.fromkeys(line["labels"] for line in shown):
-        for share in dict.fromkeys(line["share"] for line in shown):
-            of = {x["method"]: x for x in select(shown, labels=n_labels, share=share)}
-            cells.append(
-                [
-                    f"{n_labels:,}",
-                    f"{share:.0%}",
-                    plain(of[LOCAL]),
-                    *(
-                        f"{gain(of[m])} ({gain(of[m], ABLATION)})"
-                        for m in (MSE, PREDICTION)
-                    ),
-                ]
-            )
+    labels = dict.fromkeys(line["labels"] for line in shown)
+    shares = dict.fromkeys(line["share"] for line in shown)
+    for n_labels, share in product(labels, shares):
+        of = {x["method"]: x for x in select(shown, labels=n_labels, share=share)}
+        gained = [f"{gain(of[m])} ({ablated(of[m])})" for m in (MSE, PREDICTION)]
+        local = PLAIN.format_map(of[LOCAL])
+        cells.append([f"{n_labels:,}", f"{share:.0%}", local, *gained])
     return listing(
         f"adult, {shown[0]['rows']:,} rows, {shown[0]['seeds']} seeds: paired "
         "difference to Local (to the ablation)",
@@ -601,140 +497,18 @@ def overlap_table(lines):
 def joint_table(lines):
     """Return Table III."""
     shown = select(lines, table="joint")
-    return listing(
+    return table(
         f"Accuracy with all columns, {shown[0]['seeds']} splits",
-        [
-            "Aligned rows",
-            "Method",
-            "Accuracy, %",
-            f"To {CENTRAL.lower()}",
-            "To SplitNN",
-            "Messages",
-        ],
-        [
-            [
-                line["aligned"],
-                line["method"],
-                plain(line),
-                gain(line, CENTRAL),
-                gain(line, "SplitNN"),
-                "" if line["messages"] is None else f"{line['messages']:,}",
-            ]
-            for line in shown
-        ],
+        shown,
+        {
+            "Aligned rows": "{aligned}",
+            "Method": "{method}",
+            "Accuracy, %": PLAIN,
+            f"To {CENTRAL.lower()}": lambda line: gain(line, CENTRAL),
+            "To SplitNN": lambda line: gain(line, "SplitNN"),
+            "Messages": lambda x: f"{x['messages']:,}" if x["messages"] else "",
+        },
     )
-
-
-TEXT = """\
-..
-   Written by examples/benchmarks/bench_apc_papers.py from its recorded run; change the
-   script, not this page.
-
-.. _apc_benchmarks:
-
-APC-VFL against its paper
-=========================
-
-The figures 6 and 7 and the Table III of the APC-VFL paper on breast cancer, and the
-same questions on adult. All numbers are ours, measured by ::
-
-    python examples/benchmarks/bench_apc_papers.py
-
-(the lines it printed are kept in ``docs/benchmarks/apc_papers.jsonl``; {context}).
-MIMIC-III, the paper's other data set, may not be passed on and was not used. Every ±
-is a 95 % interval over the seeds; differences are paired: the same rows, labels and
-seed.
-
-What was asked for, and what was seen
--------------------------------------
-
-{bars}
-
-The bars are this project's own. "Within the noise" says that the bar lies in the
-interval, so that these seeds alone do not settle it.
-
-Does distilling the representation help? (figures 6 and 7)
-----------------------------------------------------------
-
-{federated}
-
-{unseen}
-
-500 rows at the active party, of which the other party has 100; 62 rows that nobody
-saw. *Federated*: ten-fold cross-validation of logistic regression on the
-representation of the 500 rows; *unseen*: the model of the first fold on the 62. The
-paper's columns, transfers, encoders and λ = 0.01; {max_epochs} epochs of batches of
-{batch_size} rows, which the paper does not state. *Local* is logistic regression on
-the standardised columns themselves, *ablation* the encoder that was trained on
-reconstruction alone.
-
-Two controls that the paper lacks: an *untrained encoder* is random, and *shuffled
-targets* gives every aligned row the joint representation of another one, so that
-there is nothing to learn from the other party.
-
-{verdict}
-
-What does help with four columns and fewer is that an encoder expands them, be it
-trained or not.
-
-The distillation itself works as it should: the encoder's distance from the joint
-representation is {unexplained} of that representation's variance for 5 to 2 columns
-(0 would be equality, 1 the mean). What it imitates is what the active columns can say
-of it, and that they could say before.
-
-Few labels, many aligned rows: ``distillation="prediction"``
-------------------------------------------------------------
-
-{cancer}
-
-{adult}
-
-{narrow}
-
-All rows are aligned, the stated number of them have a label, and the active party then
-predicts alone for 269 (breast cancer) or 10,000 other rows (adult; the most frequent
-class has 76 %). *Local* is logistic regression with scikit-learn's default C = 1 on the
-standardised active columns of the labelled rows; the library's default model has C =
-0.1, so that is shown, too. *Ablation* is the same model on the representation that
-``distillation="prediction"`` has, without the teacher's labels. The parties of *adult*
-are the published ones of ``skvfl.datasets``; the *three columns* are age, gender and
-hours per week, with which even all labels lead to little more than the most frequent
-class.
-
-On adult a part of the gain over *Local* is regularisation, which *Local, C = 0.1* has
-without anybody's help; on breast cancer that costs *Local* some points. Few labels do
-not say which of the two is right, so both comparisons matter.
-
-How the teacher is regularised was chosen on other seeds: a fixed C = 0.1 was as good as
-cross-validation on breast cancer, and half as good on adult with 100 labels.
-
-Where does it pay? Gain against overlap
----------------------------------------
-
-{overlap}
-
-The passive parties have the stated share of the rows, those with a label first. With
-all labels known there is nothing to predict, so that *prediction* equals the ablation.
-With few labels it needs aligned rows *without* one.
-
-Joint inference against SplitNN (Table III)
--------------------------------------------
-
-{joint}
-
-All rows aligned, 50 of them for testing as in the paper, to which we add all that the
-largest setting leaves over: the same {n_test} test rows everywhere. Both methods
-train for {max_epochs} epochs of {batch_size} rows. SplitNN's messages are those of
-equation 10 (2 · epochs · batches · passive parties); APC-VFL sends one.
-
-Speed
------
-
-20,000 rows, of which 2,500 are aligned, 5 + 10 columns, four classes, the paper's
-encoders, {epochs} epochs: {skvfl} CPU seconds against {torch} for plain torch loops
-over the same networks and logistic regression on the result; ratio {ratio} (median of
-{repetitions} runs in turns, {low} to {high}).
-"""
 
 
 def verdict(lines):
@@ -761,67 +535,27 @@ def verdict(lines):
 
 def write_page(lines):
     """Write the page of the user guide."""
-    (machine,) = select(lines, table="machine")
-    (fast,) = select(lines, table="speed")
-    figures = select(lines, table="figures", rows="federated")
-    unexplained = " / ".join(
-        f"{line['unexplained']:.2f}" for line in select(figures, method=MSE)
+    machine, fast = one(lines, table="machine"), one(lines, table="speed")
+    distilled = select(lines, table="figures", rows="federated", method=MSE)
+    write(
+        "apc_benchmarks",
+        machine=machine,
+        **machine["training"],
+        bars=listing("Bars", ["What", "Bar", "Seen", "Met"], bars(lines)),
+        federated=figure_table(lines, "federated"),
+        unseen=figure_table(lines, "unseen"),
+        verdict=textwrap.fill(verdict(lines), 86),
+        unexplained=" / ".join(f"{line['unexplained']:.2f}" for line in distilled),
+        cancer=label_table(lines, CANCER),
+        adult=label_table(lines, ADULT),
+        narrow=label_table(lines, NARROW),
+        overlap=overlap_table(lines),
+        joint=joint_table(lines),
+        n_test=569 - 200,
+        fast=fast,
+        torch=fast["plain torch"],
     )
-    PAGE.write_text(
-        TEXT.format(
-            context=(
-                f"torch\n{machine['torch']}, scikit-learn {machine['scikit-learn']}, "
-                f"Python {machine['python']}, one thread of a shared "
-                f"{machine['processor']}\nmachine"
-            ),
-            bars=listing("Bars", ["What", "Bar", "Seen", "Met"], bars(lines)),
-            federated=figure_table(lines, "federated"),
-            unseen=figure_table(lines, "unseen"),
-            verdict=textwrap.fill(verdict(lines), 86),
-            unexplained=unexplained,
-            cancer=label_table(lines, CANCER),
-            adult=label_table(lines, ADULT),
-            narrow=label_table(lines, NARROW),
-            overlap=overlap_table(lines),
-            joint=joint_table(lines),
-            n_test=569 - 200,
-            epochs=fast["epochs"],
-            skvfl=fast["skvfl"],
-            torch=fast["plain torch"],
-            ratio=fast["ratio"],
-            repetitions=fast["repetitions"],
-            low=fast["range"][0],
-            high=fast["range"][1],
-            **machine["training"],
-        ),
-        encoding="utf-8",
-    )
-
-
-def main():
-    """Measure, or write the page from the recorded lines."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--quick", action="store_true", help="few seeds, nothing kept")
-    modes.add_argument(
-        "--write-docs", action="store_true", help="only write the page, from the record"
-    )
-    arguments = parser.parse_args()
-    if arguments.write_docs:
-        record = RECORD.read_text(encoding="utf-8")
-        write_page([json.loads(line) for line in record.splitlines()])
-        return
-    torch.set_num_threads(1)
-    lines = []
-    for line in measurements(arguments.quick):
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-    if not arguments.quick:
-        RECORD.write_text(
-            "".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8"
-        )
-        write_page(lines)
 
 
 if __name__ == "__main__":
-    main()
+    run(command(__doc__).parse_args(), "apc_papers", measure, write_page)

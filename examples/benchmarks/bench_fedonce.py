@@ -11,27 +11,22 @@ variable SKVFL_DATA names.
     python bench_fedonce.py [--quick | --write-docs] [part ...]
 """
 
-import argparse
-import gc
-import json
-import platform
 import resource
-import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import pairwise
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import mean, median, stdev
 
 import numpy as np
-import sklearn
 import torch
-from _page import listing, number
+from _data import halves
+from _measure import machine, per_epoch, ratio, timed
+from _page import listing, met, number, spread, table, write
+from _record import command, one, read, run, select
+from _torch import perceptron, train
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils._testing import ignore_warnings
@@ -42,15 +37,12 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from skvfl import FedOnceClassifier, NoiseAsTargetsEncoder, SplitNNClassifier
 from skvfl.datasets import load
-from skvfl.nn._training import train
-
-DOCS = Path(__file__).parents[2] / "docs"
-RECORD = DOCS / "benchmarks" / "fedonce.jsonl"
-PRIVATE = DOCS / "benchmarks" / "private.jsonl"
-PAGE = DOCS / "user_guide" / "fedonce_speed.rst"
+from skvfl.nn import _training
 
 LOOP_BAR = 1.2
 GUEST_BARS = {"alone": 0.55, "together": 0.25}
+# Units of the hidden and the output layer of the loops.
+SIZES = (128, 2)
 LOOP = {"batch_size": 128, "lr": 1e-3}
 # The paper's table 5 for phishing, and its table 2 for the guest's layers.
 PHISHING = {"batch_size": 100, "lr": 1e-4, "weight_decay": 1e-5, "module": (30, 30)}
@@ -61,67 +53,27 @@ MEMORY_BAR = 4
 PARTS = ("loop", "guest", "parties", "curve")
 
 
-def seconds_per_epoch(repetitions, epochs, sides):
-    """CPU seconds of an epoch of every side, in turns after one warm-up each."""
-    few, many = epochs
-    seconds = {name: [] for name in sides}
-    for repetition in range(repetitions + 1):
-        for name, run in sides.items():
-            spent = []
-            for n_epochs in (few, many):
-                gc.collect()
-                start = time.process_time()
-                run(n_epochs)
-                spent.append(time.process_time() - start)
-            if repetition:
-                seconds[name].append((spent[1] - spent[0]) / (many - few))
-    return seconds
-
-
-def ratio(seconds, over, under):
-    """Median and range of the ratio of two sides."""
-    ratios = [a / b for a, b in zip(seconds[over], seconds[under], strict=True)]
+def beside(seconds, over, under):
+    """Ratio of two sides, and the milliseconds of both."""
     return {
-        "ratio": round(median(ratios), 3),
-        "spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        **ratio(seconds[over], seconds[under]),
         "ms": round(1e3 * median(seconds[over]), 2),
         "against_ms": round(1e3 * median(seconds[under]), 2),
     }
 
 
-class Network(nn.Module):
-    """A perceptron of one hidden layer."""
-
-    def __init__(self, n_inputs):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(n_inputs, 128), nn.ReLU(), nn.Linear(128, 2)
-        )
-
-    def forward(self, X):
-        """Two outputs for every row."""
-        return self.layers(X)
-
-
 def bare_loop(X, y, epochs, *, fused):
     """Train as a user's loop in torch does, with slices of tensors."""
-    network = Network(X.shape[1])
+    network = perceptron([X.shape[1], *SIZES])
     optimizer = torch.optim.Adam(network.parameters(), lr=LOOP["lr"], fused=fused)
     inputs, labels = torch.from_numpy(X), torch.from_numpy(y)
-    for _ in range(epochs):
-        total = 0.0
-        for rows in torch.randperm(len(labels)).split(LOOP["batch_size"]):
-            optimizer.zero_grad()
-            loss = cross_entropy(network(inputs[rows]), labels[rows])
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * len(rows)
+    train(network, optimizer, [inputs], labels, LOOP["batch_size"], epochs)
 
 
 def our_loop(X, y, epochs):
     """Train by the package's loop."""
-    train(
-        Network(X.shape[1]),
+    _training.train(
+        perceptron([X.shape[1], *SIZES]),
         X,
         y,
         loss=partial(cross_entropy, reduction="none"),
@@ -134,7 +86,7 @@ def our_loop(X, y, epochs):
 def skorch_default(X, y, epochs):
     """Train by skorch with its own data loader."""
     NeuralNetClassifier(
-        Network(X.shape[1]),
+        perceptron([X.shape[1], *SIZES]),
         criterion=nn.CrossEntropyLoss,
         optimizer=torch.optim.Adam,
         max_epochs=epochs,
@@ -149,7 +101,7 @@ def skorch_default(X, y, epochs):
 def scikit_learn(X, y, epochs):
     """Train scikit-learn's perceptron."""
     MLPClassifier(
-        (128,),
+        SIZES[:1],
         alpha=0,
         batch_size=LOOP["batch_size"],
         learning_rate_init=LOOP["lr"],
@@ -172,7 +124,7 @@ def loop_speed(repetitions, epochs):
         "MLPClassifier": scikit_learn,
     }
     sides = {name: partial(loop, X, y) for name, loop in loops.items()}
-    seconds = seconds_per_epoch(repetitions, epochs, sides)
+    seconds = per_epoch(repetitions, epochs, sides)
     bare = "bare torch loop, fused Adam"
     for name in sides:
         if name != bare:
@@ -180,7 +132,7 @@ def loop_speed(repetitions, epochs):
                 "what": "loop",
                 "loop": name,
                 "against": bare,
-                **ratio(seconds, name, bare),
+                **beside(seconds, name, bare),
                 "bar": LOOP_BAR if name == "ours" else None,
             }
 
@@ -201,10 +153,7 @@ class Rows(Dataset):
 def reference_guest(X, epochs):
     """Train a guest by a data loader, with a matrix of costs filled row by row."""
     sizes = [X.shape[1], *PHISHING["module"], 3]
-    layers = [nn.Linear(*pair) for pair in pairwise(sizes)]
-    network = nn.Sequential(
-        layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2], nn.Tanh()
-    )
+    network = nn.Sequential(*perceptron(sizes), nn.Tanh())
     optimizer = torch.optim.Adam(
         network.parameters(), lr=PHISHING["lr"], weight_decay=PHISHING["weight_decay"]
     )
@@ -273,14 +222,14 @@ def guest_speed(repetitions, epochs):
         "no exchange": lambda n: fit_alone(blocks, n, update_every=None),
         "data": lambda n: only_batches(blocks, n),
     }
-    seconds = seconds_per_epoch(repetitions, epochs, sides)
+    seconds = per_epoch(repetitions, epochs, sides)
     guests = {
         name: [each / N_PARTIES for each in spent] for name, spent in seconds.items()
     }
     shape = {"rows": len(blocks[0]), "guests": N_PARTIES, "epochs": list(epochs)}
     for name, bar in GUEST_BARS.items():
         line = {"what": "guest", "trained": name, **shape}
-        yield {**line, **ratio(guests, name, "reference"), "bar": bar}
+        yield {**line, **beside(guests, name, "reference"), "bar": bar}
     whole, still, data = (
         1e3 * median(guests[name]) for name in ("alone", "no exchange", "data")
     )
@@ -299,9 +248,7 @@ def fit_parties(n_parties, n_rows, epochs):
     X = rng.standard_normal((n_rows, N_COLUMNS), dtype=np.float32)
     y = X[:, ::100].sum(axis=1) > 0
     model = FedOnceClassifier(parties=n_parties, max_epochs=epochs, random_state=0)
-    start = time.process_time()
-    model.fit(X, y)
-    seconds = time.process_time() - start
+    _, seconds = timed(model.fit, X, y)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return seconds, peak, model.communication_.n_bytes
 
@@ -330,28 +277,17 @@ def curve(seeds, epochs, split_epochs):
     """Accuracy against what has crossed: one round, more of them, split learning."""
     bunch = load("phishing")
     points = {
-        **{
-            ("FedOnce", n): FedOnceClassifier(max_epochs=epochs, n_split_epochs=n)
-            for n in (0, *split_epochs)
-        },
-        **{
-            (f"SplitNN, cut of {width}", n): SplitNNClassifier(
-                max_epochs=n, cut_width=width
-            )
-            for width in (3, 32)
-            for n in split_epochs
-        },
+        ("FedOnce", n): FedOnceClassifier(max_epochs=epochs, n_split_epochs=n)
+        for n in (0, *split_epochs)
+    } | {
+        (f"SplitNN, cut of {w}", n): SplitNNClassifier(max_epochs=n, cut_width=w)
+        for w in (3, 32)
+        for n in split_epochs
     }
     for (method, n_epochs), template in points.items():
         scores, sent = [], []
         for seed in range(seeds):
-            X_train, X_test, y_train, y_test = train_test_split(
-                bunch.data,
-                bunch.target,
-                test_size=0.3,
-                random_state=seed,
-                stratify=bunch.target,
-            )
+            X_train, X_test, y_train, y_test = halves(bunch.data, bunch.target, seed)
             model = clone(template).set_params(parties=bunch.parties, random_state=seed)
             model.fit(X_train, y_train)
             scores.append(100 * model.score(X_test, y_test))
@@ -369,17 +305,9 @@ def curve(seeds, epochs, split_epochs):
         }
 
 
-def measure(quick, parts):
+def measure(quick, parts=PARTS):
     """Run the measurements; yield their lines."""
-    yield {
-        "what": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "scikit-learn": sklearn.__version__,
-        "threads": 1,
-        "quick": quick,
-    }
+    yield {"what": "machine", **machine(quick, "torch", "scikit-learn")}
     if "loop" in parts:
         yield from loop_speed(*((5, (1, 3)) if quick else (9, (1, 6))))
     if "guest" in parts:
@@ -394,189 +322,80 @@ def measure(quick, parts):
 def bars(lines):
     """Rows of what was asked for, and what was seen."""
     names = {
-        "loop": lambda line: "Training loop ÷ bare torch loop",
-        "guest": lambda line: f"Guest epoch ÷ reference loop, {line['trained']}",
-        "speed": lambda line: f"Private step ÷ {line['against']}, {line['network']}",
+        "loop": "Training loop ÷ bare torch loop",
+        "guest": "Guest epoch ÷ reference loop, {trained}",
+        "speed": "Private step ÷ {against}, {network}",
     }
     for line in lines:
         if line.get("bar"):
-            met = "yes" if line["ratio"] <= line["bar"] else "**no**"
+            what = names[line["what"]].format_map(line)
             seen = f"{number(line['ratio'])} ({spread(line)})"
-            yield [names[line["what"]](line), f"≤ {line['bar']}", seen, met]
-    peak = max(line["peak_gib"] for line in lines if line["what"] == "parties")
-    met = "yes" if peak <= MEMORY_BAR else "**no**"
+            yield [what, f"≤ {line['bar']}", seen, met(line["ratio"] <= line["bar"])]
+    peak = max(line["peak_gib"] for line in select(lines, what="parties"))
     what = "Peak memory, up to 200 parties, 5,000 columns"
-    yield [what, f"≤ {MEMORY_BAR} GiB", f"{number(peak)} GiB", met]
+    seen = f"{number(peak)} GiB"
+    yield [what, f"≤ {MEMORY_BAR} GiB", seen, met(peak <= MEMORY_BAR)]
 
 
-def spread(line):
-    """Write the range of the repetitions."""
-    return " to ".join(number(end) for end in line["spread"])
-
-
-def write_page(lines, private):
+def write_page(lines):
     """Write the page of the user guide."""
-    (machine,) = (line for line in lines if line["what"] == "machine")
-
-    def rows(what, *columns, among=lines):
-        return [[c(line) for c in columns] for line in among if line["what"] == what]
-
-    (epoch,) = (line for line in lines if line["what"] == "guest epoch")
-    PAGE.write_text(
-        TEXT.format(
-            context=f"torch {machine['torch']}, scikit-learn {machine['scikit-learn']},"
-            f"\nPython {machine['python']}, one thread of a shared "
-            f"{machine['processor']} machine",
-            bars=listing(
-                "Bars",
-                ["What", "Bar", "Seen (range of the repetitions)", "Met"],
-                bars([*lines, *private]),
-            ),
-            loop=listing(
-                "An epoch against a bare torch loop with fused Adam",
-                ["Loop", "Ratio", "Range", "ms"],
-                rows(
-                    "loop",
-                    lambda line: line["loop"],
-                    lambda line: number(line["ratio"]),
-                    spread,
-                    lambda line: f"{line['ms']:.0f}",
-                ),
-            ),
-            forward=number(epoch["forward_backward_step_ms"], digits=0),
-            assignment=number(epoch["assignment_ms"], digits=0),
-            data=number(epoch["data_ms"], digits=1),
-            parties=listing(
-                "One fit on 6,000 rows and 5,000 columns, three epochs",
-                ["Parties", "CPU seconds", "Per party", "Peak memory", "Sent"],
-                rows(
-                    "parties",
-                    lambda line: line["parties"],
-                    lambda line: number(line["seconds"], digits=1),
-                    lambda line: number(line["seconds_per_party"]),
-                    lambda line: f"{number(line['peak_gib'])} GiB",
-                    lambda line: f"{number(line['megabytes'], digits=1)} MB",
-                ),
-            ),
-            curve=listing(
-                "Phishing, ten parties: accuracy ± standard deviation of the seeds",
-                ["Method", "Split epochs", "Sent", "Accuracy"],
-                rows(
-                    "curve",
-                    lambda line: line["method"],
-                    lambda line: line["split_epochs"],
-                    lambda line: f"{number(line['megabytes'])} MB",
-                    lambda line: f"{number(line['accuracy'])} ± {number(line['std'])}",
-                ),
-            ),
-            private=listing(
-                "A private step",
-                ["Network", "Against", "Ratio", "Range"],
-                rows(
-                    "speed",
-                    lambda line: line["network"],
-                    lambda line: line["against"],
-                    lambda line: number(line["ratio"]),
-                    spread,
-                    among=private,
-                ),
-            ),
+    epoch = one(lines, what="guest epoch")
+    private = read("private")
+    write(
+        "fedonce_speed",
+        machine=one(lines, what="machine"),
+        bars=listing(
+            "Bars",
+            ["What", "Bar", "Seen (range of the repetitions)", "Met"],
+            bars([*lines, *private]),
         ),
-        encoding="utf-8",
+        loop=table(
+            "An epoch against a bare torch loop with fused Adam",
+            select(lines, what="loop"),
+            {
+                "Loop": "{loop}",
+                "Ratio": "{ratio:.2f}",
+                "Range": spread,
+                "ms": "{ms:.0f}",
+            },
+        ),
+        forward=number(epoch["forward_backward_step_ms"], digits=0),
+        assignment=number(epoch["assignment_ms"], digits=0),
+        data=number(epoch["data_ms"], digits=1),
+        parties=table(
+            "One fit on 6,000 rows and 5,000 columns, three epochs",
+            select(lines, what="parties"),
+            {
+                "Parties": "{parties}",
+                "CPU seconds": "{seconds:,.1f}",
+                "Per party": "{seconds_per_party:.2f}",
+                "Peak memory": "{peak_gib:.2f} GiB",
+                "Sent": "{megabytes:,.1f} MB",
+            },
+        ),
+        curve=table(
+            "Phishing, ten parties: accuracy ± standard deviation of the seeds",
+            select(lines, what="curve"),
+            {
+                "Method": "{method}",
+                "Split epochs": "{split_epochs}",
+                "Sent": "{megabytes:,.2f} MB",
+                "Accuracy": "{accuracy:.2f} ± {std:.2f}",
+            },
+        ),
+        private=table(
+            "A private step",
+            select(private, what="speed"),
+            {
+                "Network": "{network}",
+                "Against": "{against}",
+                "Ratio": "{ratio:.2f}",
+                "Range": spread,
+            },
+        ),
     )
-
-
-def recorded(path):
-    """Lines of a record."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-TEXT = """\
-..
-   Written by examples/benchmarks/bench_fedonce.py from its recorded run; change the
-   script, not this page.
-
-.. _fedonce_speed:
-
-What FedOnce costs
-==================
-
-All numbers are ours, measured by ::
-
-    python examples/benchmarks/bench_private.py
-    python examples/benchmarks/bench_fedonce.py
-
-(the lines they printed are kept in ``docs/benchmarks/private.jsonl`` and
-``docs/benchmarks/fedonce.jsonl``; {context}). The runs are from before random streams
-were derived one-way: the same seeds now give other draws.
-
-{bars}
-
-The training loop
------------------
-
-{loop}
-
-16,000 rows of 40 columns, a perceptron with 128 hidden units, batches of 128. All that
-a party trains alone runs in this loop.
-
-A guest's epoch
----------------
-
-The reference is a loop as the authors publish it, on the paper's settings for phishing:
-rows one by one from a loader, the costs of the assignment row by row. *alone* is
-:class:`~skvfl.NoiseAsTargetsEncoder`, *together* ten of them in
-:meth:`~skvfl.NoiseAsTargetsEncoder.fit_together`, per guest. Of an epoch alone,
-{forward} ms are forward, backward and step, {assignment} ms the assignment of targets,
-and {data} ms taking the batches.
-
-Parties
--------
-
-{parties}
-
-Score against bytes
--------------------
-
-{curve}
-
-The first line of FedOnce is the one round. Every point is a fit of its own. FedOnce's
-points are from before its host standardised what arrives; since then the one round has
-reached 94.40 ± 0.39, and one split epoch 94.85 ± 0.39.
-
-Private steps
--------------
-
-{private}
-
-Clipping every row's gradient, for networks of linear layers without computing the
-gradients of single rows; *opacus* is its ``GradSampleModule`` with ``DPOptimizer``.
-"""
-
-
-def main():
-    """Measure, or write the page from the recorded lines."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--quick", action="store_true", help="few, nothing kept")
-    modes.add_argument(
-        "--write-docs", action="store_true", help="only write the page, from the record"
-    )
-    parser.add_argument("part", nargs="*", help=", ".join(PARTS))
-    arguments = parser.parse_args()
-    if arguments.write_docs:
-        write_page(recorded(RECORD), recorded(PRIVATE))
-        return
-    torch.set_num_threads(1)
-    lines = []
-    for line in measure(arguments.quick, arguments.part or PARTS):
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-    if not (arguments.quick or arguments.part):
-        record = "".join(f"{json.dumps(line)}\n" for line in lines)
-        RECORD.write_text(record, encoding="utf-8")
-        write_page(lines, recorded(PRIVATE))
 
 
 if __name__ == "__main__":
-    main()
+    options = command(__doc__, parts=PARTS).parse_args()
+    run(options, "fedonce", measure, write_page)

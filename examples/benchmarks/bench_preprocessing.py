@@ -10,19 +10,17 @@ environment variable SKVFL_DATA names.
     python bench_preprocessing.py [--quick | --write-docs]
 """
 
-import argparse
-import json
 import pickle
-import platform
-import time
 import warnings
+from collections import defaultdict
 from importlib import metadata
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pandas as pd
-import sklearn
-from _page import listing, number
+from _measure import machine, timed
+from _page import listing, number, write
+from _record import command, one, run, select
 from packaging.requirements import Requirement
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -32,14 +30,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from threadpoolctl import threadpool_limits
 
 from skvfl import PartyPreprocessor
 from skvfl.datasets import load
 
-DOCS = Path(__file__).parents[2] / "docs"
-RECORD = DOCS / "benchmarks" / "preprocessing.jsonl"
-PAGE = DOCS / "user_guide" / "preprocessing_benchmarks.rst"
 DATASETS = ["adult", "bank_marketing", "default_credit", "covtype", "phishing"]
 OURS, VECTORIZER, CLEANER = "PartyPreprocessor", "TableVectorizer", "Cleaner"
 METHODS = [OURS, VECTORIZER, CLEANER]
@@ -103,21 +97,20 @@ def real_data(names, n_rows, n_seeds):
         data = load(name)
         rows = np.random.default_rng(0).permutation(len(data.data))[:n_rows]
         X, y = data.data.iloc[rows], np.asarray(data.target)[rows]
-        for model in ("logistic", "boosting"):
-            for method in METHODS:
-                scores = []
-                for seed in range(n_seeds):
-                    parts = train_test_split(X, y, test_size=0.3, random_state=seed)
-                    scores.append(accuracy(method, model, *parts))
-                yield {
-                    "what": "accuracy",
-                    "dataset": name,
-                    "model": model,
-                    "method": method,
-                    "mean": round(float(np.mean(scores)), 4),
-                    "seeds": n_seeds,
-                    "rows": len(rows),
-                }
+        for model, method in product(("logistic", "boosting"), METHODS):
+            scores = []
+            for seed in range(n_seeds):
+                parts = train_test_split(X, y, test_size=0.3, random_state=seed)
+                scores.append(accuracy(method, model, *parts))
+            yield {
+                "what": "accuracy",
+                "dataset": name,
+                "model": model,
+                "method": method,
+                "mean": round(float(np.mean(scores)), 4),
+                "seeds": n_seeds,
+                "rows": len(rows),
+            }
 
 
 # --- One column as text -----------------------------------------------------------
@@ -142,14 +135,13 @@ def text_cases(n=900, seed=0):
         "1,234.56": (real, [f"{x:,.2f}" for x in real]),
         "1.234,56": (real, [swap(f"{x:,.2f}") for x in real]),
         "1234.56": (real, [str(x) for x in real]),
-        "? for missing": (
-            whole,
-            ["?" if i % 50 == 0 else str(x) for i, x in enumerate(whole)],
-        ),
-        "- for missing": (
-            whole,
-            ["-" if i % 50 == 0 else str(x) for i, x in enumerate(whole)],
-        ),
+        **{
+            f"{mark} for missing": (
+                whole,
+                [mark if i % 50 == 0 else str(x) for i, x in enumerate(whole)],
+            )
+            for mark in "?-"
+        },
         "€ 12": (whole, [f"€ {x}" for x in whole]),
         "12.5%": (real, [f"{x:.1f}%" for x in real]),
         "(1,234.56)": (real, [f"{x:,.2f}" if x > 0 else f"({-x:,.2f})" for x in real]),
@@ -285,13 +277,9 @@ def seconds(repeats):
         best = {}
         for _ in range(repeats):
             for method in METHODS:
-                start = time.process_time()
-                fitted = make(method).fit(X)
-                middle = time.process_time()
-                fitted.transform(X)
-                end = time.process_time()
-                spent = {"fit": middle - start, "transform": end - middle}
-                for step, value in spent.items():
+                fitted, fit = timed(make(method).fit, X)
+                _, transform = timed(fitted.transform, X)
+                for step, value in (("fit", fit), ("transform", transform)):
                     key = method, step
                     best[key] = min(value, best.get(key, np.inf))
         for (method, step), spent in best.items():
@@ -337,13 +325,7 @@ def dependencies():
 
 def measure(quick):
     """Run every measurement; yield its lines."""
-    yield {
-        "what": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "scikit-learn": sklearn.__version__,
-        "quick": quick,
-    }
+    yield {"what": "machine", **machine(quick, "scikit-learn")}
     yield from dependencies()
     yield from texts()
     yield from behaviours()
@@ -353,17 +335,14 @@ def measure(quick):
     yield from real_data(names, 2_000 if quick else 8_000, 1 if quick else 3)
 
 
-def select(lines, what):
-    return [line for line in lines if line["what"] == what]
-
-
-def side_by_side(lines, keys, cell):
-    """Return rows with one cell per method."""
-    groups = {}
+def side_by_side(title, lines, keys, cell):
+    """Return a table with one cell per method; a key is a field and its heading."""
+    groups = defaultdict(dict)
     for line in lines:
-        group = groups.setdefault(tuple(line[key] for key in keys), {})
+        group = groups[tuple(line[key] for key in keys)]
         group[line["method"]] = cell(line)
-    return [[*key, *map(group.get, METHODS)] for key, group in groups.items()]
+    rows = [[*key, *map(group.get, METHODS)] for key, group in groups.items()]
+    return listing(title, [*keys.values(), *METHODS], rows)
 
 
 def percent(share, was_told=False):
@@ -381,140 +360,45 @@ def answer(line):
 
 def write_page(lines):
     """Write the page of the user guide."""
-    (machine,) = select(lines, "machine")
-    (needs,) = select(lines, "dependencies")
-    tables = {
-        "texts": listing(
-            "Accuracy of a logistic regression whose label depends on this column, %",
-            ["Written as", *METHODS],
-            [
-                [f"``{case}``", *cells]
-                for case, *cells in side_by_side(
-                    select(lines, "text"),
-                    ["case"],
-                    lambda line: percent(line["accuracy"], line["told"]),
-                )
-            ],
-        ),
-        "told": listing(
-            "What users are told",
-            ["Case", *METHODS],
-            side_by_side(select(lines, "told"), ["case"], answer),
-        ),
-        "kept": listing(
-            "Categories of one row in the fitted pickle: whole, and pieces of four "
-            "letters",
-            ["Categories of the column", *METHODS],
-            side_by_side(
-                select(lines, "kept"),
-                ["case"],
-                lambda line: (
-                    f"{line['whole']} of {line['of']}; {percent(line['pieces'])} %"
-                ),
-            ),
-        ),
-        "seconds": listing(
-            "CPU seconds on 50,000 rows at most",
-            ["Data set", "Step", *METHODS],
-            side_by_side(
-                select(lines, "seconds"),
-                ["dataset", "step"],
-                lambda line: number(line["seconds"], 3),
-            ),
-        ),
-        "accuracy": listing(
-            "Accuracy on public data, mean of three splits of 8,000 rows, %",
-            ["Data set", "Model", *METHODS],
-            side_by_side(
-                select(lines, "accuracy"),
-                ["dataset", "model"],
-                lambda line: percent(line["mean"]),
-            ),
-        ),
-    }
-    text = TEXT.format(
-        **tables,
+    needs = one(lines, what="dependencies")
+    texts = [{**x, "case": f"``{x['case']}``"} for x in select(lines, what="text")]
+    write(
+        "preprocessing_benchmarks",
+        machine=one(lines, what="machine"),
         skrub=needs["skrub"],
-        sklearn=machine["scikit-learn"],
-        python=machine["python"],
-        processor=machine["processor"],
         n_more=len(needs["more"]),
         more=", ".join(needs["more"]),
         megabytes=needs["megabytes"],
+        texts=side_by_side(
+            "Accuracy of a logistic regression whose label depends on this column, %",
+            texts,
+            {"case": "Written as"},
+            lambda line: percent(line["accuracy"], line["told"]),
+        ),
+        told=side_by_side(
+            "What users are told", select(lines, what="told"), {"case": "Case"}, answer
+        ),
+        kept=side_by_side(
+            "Categories of one row in the fitted pickle: whole, and pieces of four "
+            "letters",
+            select(lines, what="kept"),
+            {"case": "Categories of the column"},
+            lambda x: f"{x['whole']} of {x['of']}; {percent(x['pieces'])} %",
+        ),
+        seconds=side_by_side(
+            "CPU seconds on 50,000 rows at most",
+            select(lines, what="seconds"),
+            {"dataset": "Data set", "step": "Step"},
+            lambda line: number(line["seconds"], 3),
+        ),
+        accuracy=side_by_side(
+            "Accuracy on public data, mean of three splits of 8,000 rows, %",
+            select(lines, what="accuracy"),
+            {"dataset": "Data set", "model": "Model"},
+            lambda line: percent(line["mean"]),
+        ),
     )
-    PAGE.write_text(text, encoding="utf-8")
-
-
-TEXT = """\
-..
-   Written by examples/benchmarks/bench_preprocessing.py from its recorded run; change
-   the script, not this page.
-
-.. _preprocessing_benchmarks:
-
-PartyPreprocessor beside skrub
-==============================
-
-skrub's ``TableVectorizer`` and ``Cleaner`` prepare tables as well. Both are compared
-with :class:`~skvfl.PartyPreprocessor` by ::
-
-    python examples/benchmarks/bench_preprocessing.py
-
-(the lines it printed are kept in ``docs/benchmarks/preprocessing.jsonl``; skrub
-{skrub}, scikit-learn {sklearn}, Python {python}, one thread of a shared {processor}
-machine). ``Cleaner`` stands for ``Cleaner(parse_numbers=True)`` with scikit-learn's
-``OneHotEncoder`` and ``StandardScaler`` behind it. Numbers are imputed and standardised
-in front of the logistic regression, whatever prepared them.
-
-{texts}
-
-{told}
-
-{kept}
-
-{seconds}
-
-{accuracy}
-
-skrub would add {n_more} packages to those that skvfl needs, {megabytes} MB installed:
-{more}.
-
-Why PartyPreprocessor stays
----------------------------
-
-On public tables of numbers and categories the three score alike. skrub reads fewer ways
-of writing numbers and dates as text, in ``Cleaner`` too, which is why it is not
-put in front of ours. What ``TableVectorizer`` cannot read it encodes by pieces of the
-text. That keeps more of the information than categories do (mixed units), but it keeps
-the pieces of single rows in the fitted object, and it names no column that it cannot
-read or does not know. A party's fitted object must not hold the rare categories of a
-column that has many, so the default preparation stays the project's own, without a
-further dependency. All three keep the categories of single rows where a column has few.
-"""
-
-
-def main():
-    """Measure and record, or only write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="less of everything")
-    parser.add_argument(
-        "--write-docs",
-        action="store_true",
-        help="measure nothing, write the page from the recorded run",
-    )
-    options = parser.parse_args()
-    if options.write_docs:
-        write_page([json.loads(line) for line in RECORD.open()])
-        return
-    lines = []
-    with threadpool_limits(1):
-        for line in measure(options.quick):
-            lines.append(json.dumps(line, default=float))
-            print(lines[-1], flush=True)
-    if not options.quick:
-        RECORD.write_text("\n".join(lines) + "\n")
-        write_page([json.loads(line) for line in lines])
 
 
 if __name__ == "__main__":
-    main()
+    run(command(__doc__).parse_args(), "preprocessing", measure, write_page)

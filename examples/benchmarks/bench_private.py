@@ -12,19 +12,17 @@ is its own. A full run also records the lines in ``docs/benchmarks/private.jsonl
     python bench_private.py [--quick]
 """
 
-import argparse
-import json
 import math
-import platform
-import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from statistics import median
 
 import numpy as np
-import opacus
 import torch
+from _measure import interleave, machine, ratio
+from _record import command, run
+from _torch import perceptron
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from scipy.optimize import linear_sum_assignment
@@ -35,16 +33,8 @@ from torch.nn.functional import cross_entropy
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
 from skvfl.privacy import SampledGaussian, calibrate_noise
 
-RECORD = Path(__file__).parents[2] / "docs" / "benchmarks" / "private.jsonl"
 N_ROWS, BATCH, LR, NORM, NOISE = 16_000, 256, 0.1, 1.0, 1.0
 N_CLASSES = 3
-
-
-def perceptron():
-    """Return the network of the bars."""
-    return nn.Sequential(
-        nn.Linear(30, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3)
-    )
 
 
 def convolution():
@@ -64,7 +54,7 @@ def convolution():
 
 # Network, its columns, and the bars of private ÷ plain and private ÷ opacus.
 NETWORKS = {
-    "30-64-32-3": (perceptron, 30, 2.0, 0.25),
+    "30-64-32-3": (partial(perceptron, [30, 64, 32, N_CLASSES]), 30, 2.0, 0.25),
     "convolution 14 × 14": (convolution, 196, None, None),
 }
 
@@ -128,24 +118,14 @@ def speed(repetitions, n_steps):
     for name, (build, n_columns, *bars) in NETWORKS.items():
         X, y = torch.randn(N_ROWS, n_columns), torch.randint(N_CLASSES, (N_ROWS,))
         steps = {side: make(build(), X, y) for side, make in SIDES.items()}
-        seconds = {side: [] for side in SIDES}
-        for repetition in range(repetitions + 1):
-            for side, step in steps.items():
-                start = time.process_time()
-                for _ in range(n_steps):
-                    step()
-                if repetition:
-                    spent = (time.process_time() - start) / n_steps
-                    seconds[side].append(spent)
+        calls = dict.fromkeys(steps, n_steps)
+        seconds = interleave(repetitions, steps, calls, collect=False)
         for against, bar in zip(("plain", "opacus"), bars, strict=True):
-            pairs = zip(seconds["private"], seconds[against], strict=True)
-            ratios = [ours / theirs for ours, theirs in pairs]
             yield {
                 "what": "speed",
                 "network": name,
                 "against": against,
-                "ratio": round(median(ratios), 3),
-                "spread": [round(min(ratios), 3), round(max(ratios), 3)],
+                **ratio(seconds["private"], seconds[against]),
                 "bar": bar,
                 "private_us": round(1e6 * median(seconds["private"]), 1),
                 "other_us": round(1e6 * median(seconds[against]), 1),
@@ -200,20 +180,16 @@ def sensitivity(n_trials, n_rows=100, n_components=3):
         "rows": n_rows,
         "components": n_components,
         "trials": n_trials,
-        "targets_of_others_changed": {
-            "median": median(changed),
-            "largest": max(changed),
-        },
-        "sum_moved_with_assignment": {
-            "median": round(median(moved), 2),
-            "largest": round(max(moved), 2),
-        },
-        "sum_moved_with_own_targets": {
-            "median": round(median(own), 2),
-            "largest": round(max(own), 2),
-        },
+        "targets_of_others_changed": middle(changed),
+        "sum_moved_with_assignment": middle(moved),
+        "sum_moved_with_own_targets": middle(own),
         "bound": 2,
     }
+
+
+def middle(values):
+    """The median of the trials, and the largest."""
+    return {"median": round(median(values), 2), "largest": round(max(values), 2)}
 
 
 def lower_bound(present, absent, delta):
@@ -275,36 +251,14 @@ def audit(n_trainings, epsilon=1.0, delta=1e-2):
 
 def measure(quick):
     """Run every measurement; yield its lines."""
+    # opacus' hooks say so in every step when the inputs need no gradient.
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
     torch.manual_seed(0)
-    yield {
-        "what": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "opacus": opacus.__version__,
-        "threads": 1,
-        "quick": quick,
-    }
+    yield {"what": "machine", **machine(quick, "torch", "opacus")}
     yield from speed(*((5, 50) if quick else (7, 100)))
     yield from audit(300 if quick else 2500)
     yield from sensitivity(20 if quick else 300)
 
 
-def main():
-    """Measure, and record a full run."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a minute, not recorded")
-    quick = parser.parse_args().quick
-    torch.set_num_threads(1)
-    # opacus' hooks say so in every step when the inputs need no gradient.
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    lines = []
-    for line in measure(quick):
-        lines.append(json.dumps(line, ensure_ascii=False))
-        print(lines[-1], flush=True)
-    if not quick:
-        RECORD.write_text("\n".join(lines) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(command(__doc__, page=False).parse_args(), "private", measure)

@@ -1,8 +1,10 @@
 """What each kind of projection costs in accuracy and gives to an attacker.
 
-Prints one JSON line per measurement. Run it with one thread::
+Prints one JSON object per line. A full run also records the lines in
+``docs/benchmarks/projection_kinds.jsonl``. Needs the data sets in the folder that the
+environment variable SKVFL_DATA names.
 
-    OMP_NUM_THREADS=1 python examples/benchmarks/bench_projection_kinds.py --quick
+    python bench_projection_kinds.py [--quick] [attacks | distances | accuracy ...]
 
 The attacker is the server. It holds one party's projected block and tries to
 reconstruct the standardised columns behind it. A reconstruction is scored by the
@@ -13,17 +15,19 @@ Lines with ``"matched": true`` pick the best order and sign with the truth in ha
 say what lies open, not what an attacker can name. Single columns are scored up to sign.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import warnings
+from collections import defaultdict
+from contextlib import contextmanager
 from functools import cache
 from itertools import product
 from unittest import mock
 
 import numpy as np
 import pandas as pd
+from _data import halves
+from _record import command, run
+from _seeds import standard_error
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import kurtosis
 from sklearn.cluster import KMeans
@@ -36,12 +40,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 from skvfl import GaussianProjection
 from skvfl.datasets import available, load
 from skvfl.rap import _projection
 
+PARTS = ("attacks", "distances", "accuracy")
 N_PARTIES = 4
 LEARNING_RATES = (0.001, 0.003, 0.01)
 
@@ -64,6 +68,8 @@ ACCURACY = {
     "higgs": (None, 20, 6),
     "covtype": (30_000, 40, 3),
 }
+ADULT_COLUMNS = ["age", "educational-num", "capital-gain", "hours-per-week"]
+ADULT_COLUMNS += ["gender", "race"]
 COVTYPE_NUMBERS = [
     "Elevation",
     "Aspect",
@@ -78,25 +84,25 @@ COVTYPE_NUMBERS = [
 ]
 
 
-def emit(measurement, dataset, kind, values, **more):
-    """Print one line: the mean over seeds, and the spread."""
+def line(measurement, dataset, kind, values, **more):
+    """One line: the mean over seeds, and the spread."""
     values = np.asarray(values, dtype=float)
-    line = {
+    return {
         "measurement": measurement,
         "dataset": dataset,
         "kind": kind,
         "seeds": len(values),
         "value": round(values.mean(), 4),
         "sd": round(values.std(), 4),
+        **more,
     }
-    print(json.dumps(line | more), flush=True)
 
 
-def emit_scores(measurement, dataset, kind, scores, **more):
-    """Print one line for reconstructions: a row of scores per seed."""
+def reconstructed(measurement, dataset, kind, scores, **more):
+    """One line for reconstructions: a row of scores per seed."""
     scores = np.asarray(scores)
-    recovered = round(float((scores >= 0.9).mean()), 3)
-    emit(measurement, dataset, kind, scores.mean(axis=1), recovered=recovered, **more)
+    more = {"recovered": round(float((scores >= 0.9).mean()), 3), **more}
+    return line(measurement, dataset, kind, scores.mean(axis=1), **more)
 
 
 @cache
@@ -112,11 +118,24 @@ def table(name, n_rows=None):
     return None
 
 
-def projected(X, kind, seed):
-    """One party's block as the server sees it."""
+@contextmanager
+def bounded(kind):
+    """The projection's settings for a kind, whose matrix it bounds."""
     matrix_kind, bound = KINDS[kind]
     with mock.patch.object(_projection, "CONDITION_NUMBER", bound):
+        yield matrix_kind
+
+
+def projected(X, kind, seed):
+    """One party's block as the server sees it."""
+    with bounded(kind) as matrix_kind:
         return GaussianProjection(kind=matrix_kind, random_state=seed).fit_transform(X)
+
+
+def deal(n_columns, seed):
+    """Deal the permuted columns to the parties."""
+    columns = np.random.default_rng(seed).permutation(n_columns)
+    return [columns[party::N_PARTIES] for party in range(N_PARTIES)]
 
 
 # --- Accuracy --------------------------------------------------------------------
@@ -126,16 +145,15 @@ def received(train, others, parties, kind, seed):
     """Projected columns of all parties, for the training rows and for other rows."""
     if kind == "none":
         return [train, *others]
-    matrix_kind, bound = KINDS[kind]
     blocks = []
-    with mock.patch.object(_projection, "CONDITION_NUMBER", bound):
+    with bounded(kind) as matrix_kind:
         for party, columns in enumerate(parties):
             projection = GaussianProjection(
                 kind=matrix_kind, random_state=100 * seed + party
-            ).fit(train[:, columns])
-            blocks.append(
-                [projection.transform(X[:, columns]) for X in (train, *others)]
             )
+            projection.fit(train[:, columns])
+            every = (train, *others)
+            blocks.append([projection.transform(X[:, columns]) for X in every])
     return [np.hstack(parts) for parts in zip(*blocks, strict=True)]
 
 
@@ -173,18 +191,11 @@ def measure_accuracy(name, n_rows, epochs, n_seeds):
     X, y = data[0].to_numpy(dtype=float), data[1].to_numpy()
     results = []
     for seed in range(n_seeds):
-        columns = np.random.default_rng(seed).permutation(X.shape[1])
-        parties = [columns[party::N_PARTIES] for party in range(N_PARTIES)]
-        rest, X_test, y_rest, y_test = train_test_split(
-            X, y, test_size=0.2, stratify=y, random_state=seed
-        )
-        X_train, X_valid, y_train, y_valid = train_test_split(
-            rest, y_rest, test_size=0.125, stratify=y_rest, random_state=seed
-        )
+        parties = deal(X.shape[1], seed)
+        rest, X_test, y_rest, y_test = halves(X, y, seed, 0.2)
+        X_train, X_valid, y_train, y_valid = halves(rest, y_rest, seed, 0.125)
         scaler = StandardScaler().fit(X_train)
-        X_train, *others = (
-            scaler.transform(part) for part in (X_train, X_valid, X_test)
-        )
+        X_train, *others = map(scaler.transform, (X_train, X_valid, X_test))
         views = {
             kind: received(X_train, others, parties, kind, seed)
             for kind in ("none", *KINDS)
@@ -192,26 +203,22 @@ def measure_accuracy(name, n_rows, epochs, n_seeds):
         for kind in WHITENED:
             views[f"{kind} + whitening"] = whitened(*views[kind])
         targets = (y_train, y_valid, y_test)
+        parts = {k: zip(view, targets, strict=True) for k, view in views.items()}
         results.append(
-            {
-                kind: fitted_accuracies(
-                    *zip(view, targets, strict=True), kind, epochs, seed
-                )
-                for kind, view in views.items()
-            }
+            {k: fitted_accuracies(*each, k, epochs, seed) for k, each in parts.items()}
         )
     for kind, first in results[0].items():
         for model in first:
             values = np.array([result[kind][model] for result in results])
             plain = np.array([result["none"].get(model, np.nan) for result in results])
             difference = values - plain
-            emit(
+            yield line(
                 f"accuracy_{model}",
                 name,
                 kind,
                 values,
                 difference=round(difference.mean(), 4),
-                difference_se=round(difference.std(ddof=1) / np.sqrt(n_seeds), 4),
+                difference_se=round(standard_error(difference), 4),
             )
 
 
@@ -224,14 +231,7 @@ def blocks():
         "california_housing": None,
         "breast_cancer": None,
         "covtype": COVTYPE_NUMBERS,
-        "adult": [
-            "age",
-            "educational-num",
-            "capital-gain",
-            "hours-per-week",
-            "gender",
-            "race",
-        ],
+        "adult": ADULT_COLUMNS,
     }
     for name, columns in wanted.items():
         data = table(name, 10_000 if name != "breast_cancer" else None)
@@ -391,17 +391,17 @@ def find_rows(lengths, known_lengths):
 def measure_attacks(name, X, n_seeds):
     n_columns = X.shape[1]
     rank = len(principal(X)[0])
-    about = {"columns": n_columns, "rank": rank}
+    about = {"matched": False, "columns": n_columns, "rank": rank}
     order = np.random.default_rng(1).permutation(len(X))
     half, other = X[order[::2]], X[order[1::2]]
     known, estimated = moments(X), moments(other)
     rounded = [statistic.round(2) for statistic in known]
     sources_of_other = independent_components(other, 0)
     for kind in KINDS:
-        scores = {}
+        scores = defaultdict(list)
 
         def add(attack, result, scores=scores):
-            scores.setdefault(attack, []).append(result)
+            scores[attack].append(result)
 
         for seed in range(n_seeds):
             Z = projected(X, kind, seed)
@@ -426,12 +426,9 @@ def measure_attacks(name, X, n_seeds):
 
             chosen = np.random.default_rng(seed).permutation(len(X))[: 2 * n_columns]
             hidden = np.delete(np.arange(len(X)), chosen)
-            for known_rows, n in (
-                ("half_of_F", n_columns // 2),
-                ("F_minus_1", n_columns - 1),
-                ("F", n_columns),
-                ("2F", 2 * n_columns),
-            ):
+            counts = {"half_of_F": n_columns // 2, "F_minus_1": n_columns - 1}
+            counts |= {"F": n_columns, "2F": 2 * n_columns}
+            for known_rows, n in counts.items():
                 guess = from_rows(Z, chosen[:n], X[chosen[:n]])
                 add(f"rows_{known_rows}", score(X[hidden], guess[hidden]))
             lengths = np.linalg.norm(Z, axis=1), np.linalg.norm(X[chosen], axis=1)
@@ -441,10 +438,8 @@ def measure_attacks(name, X, n_seeds):
             guess = from_rows(Z, find_rows(*lengths), X[chosen])
             add("rows_without_identity_and_covariance", score(X, guess))
         for attack, values in scores.items():
-            matched = attack in ("received_columns", "independent_components")
-            emit_scores(
-                f"attack_{attack}", name, kind, values, matched=matched, **about
-            )
+            about["matched"] = attack in ("received_columns", "independent_components")
+            yield reconstructed(f"attack_{attack}", name, kind, values, **about)
 
 
 def categories(frame):
@@ -453,42 +448,39 @@ def categories(frame):
 
 def measure_frequencies(n_seeds):
     """Share of rows whose category the order of the frequencies gives away."""
-    cases = {
-        "bank_marketing": {"job": ["job"]},
-        "adult": {
-            "marital-status x race x gender": ["marital-status", "race", "gender"],
-            "age (single column)": ["age"],
-        },
-    }
-    for name, case in cases.items():
+    several = ["marital-status", "race", "gender"]
+    cases = [
+        ("bank_marketing", "job", ["job"]),
+        ("adult", " x ".join(several), several),
+        ("adult", "age (single column)", ["age"]),
+    ]
+    for name, label, columns in cases:
         data = table(name)
         if data is None:
             continue
         half, other = train_test_split(data[0], test_size=0.5, random_state=0)
-        for label, columns in case.items():
-            X = StandardScaler().fit_transform(pd.get_dummies(half[columns]))
-            truth = categories(half[columns])
-            for knows, source in (("these rows", half), ("a sample", other)):
-                ranking = categories(source[columns]).value_counts().index
-                for kind in KINDS:
-                    values = []
-                    for seed in range(n_seeds):
-                        Z = projected(X, kind, seed).round(6)
-                        _, groups, counts = np.unique(
-                            Z, axis=0, return_inverse=True, return_counts=True
-                        )
-                        place = np.empty(len(counts), dtype=int)
-                        place[np.argsort(-counts)] = np.arange(len(counts))
-                        place = np.minimum(place[groups], len(ranking) - 1)
-                        values.append(np.mean(ranking[place] == truth.array))
-                    emit(
-                        "attack_frequencies",
-                        f"{name}: {label}",
-                        kind,
-                        values,
-                        frequencies_of=knows,
-                        distinct=len(counts),
-                    )
+        X = StandardScaler().fit_transform(pd.get_dummies(half[columns]))
+        truth = categories(half[columns])
+        for knows, source in (("these rows", half), ("a sample", other)):
+            ranking = categories(source[columns]).value_counts().index
+            more = {"frequencies_of": knows}
+            for kind in KINDS:
+                values = []
+                for seed in range(n_seeds):
+                    guess, more["distinct"] = by_rank(projected(X, kind, seed), ranking)
+                    values.append(np.mean(guess == truth.array))
+                label_of = f"{name}: {label}"
+                yield line("attack_frequencies", label_of, kind, values, **more)
+
+
+def by_rank(Z, ranking):
+    """Guess categories: the most frequent row is the first; the number of rows."""
+    _, groups, counts = np.unique(
+        Z.round(6), axis=0, return_inverse=True, return_counts=True
+    )
+    place = np.empty(len(counts), dtype=int)
+    place[np.argsort(-counts)] = np.arange(len(counts))
+    return ranking[np.minimum(place[groups], len(ranking) - 1)], len(counts)
 
 
 def measure_single_columns(n_seeds):
@@ -510,7 +502,7 @@ def measure_single_columns(n_seeds):
         X = np.random.default_rng(0).permutation(X)
         X, sample = X[::2], X[1::2]
         for kind in KINDS:
-            scores = {}
+            scores = defaultdict(list)
             for seed in range(n_seeds):
                 Z = projected(X, kind, seed)
                 sources, _ = independent_components(Z, seed)
@@ -524,10 +516,11 @@ def measure_single_columns(n_seeds):
                     "histogram": (from_histogram(Z, sample), False),
                 }
                 for attack, (guess, matched) in guesses.items():
-                    key = attack, matched
-                    scores.setdefault(key, []).append(matched_score(X, guess))
+                    scores[attack, matched].append(matched_score(X, guess))
             for (attack, matched), values in scores.items():
-                emit_scores(f"single_{attack}", label, kind, values, matched=matched)
+                yield reconstructed(
+                    f"single_{attack}", label, kind, values, matched=matched
+                )
 
 
 # --- Distances --------------------------------------------------------------------
@@ -540,73 +533,66 @@ def measure_distances(n_seeds):
         return
     X = StandardScaler().fit_transform(data[0][COVTYPE_NUMBERS])
 
-    def clusters(X, seed=0):
+    def clusters(X, seed):
         return KMeans(7, n_init=3, random_state=seed).fit_predict(X)
 
-    def neighbours(X):
+    def neighbours(X, seed):
         return NearestNeighbors(n_neighbors=10).fit(X).kneighbors(return_distance=False)
 
     def outliers(scores):
         return set(np.argsort(scores)[: len(X) // 100])
 
-    def isolated(X, seed=0):
+    def isolated(X, seed):
         return outliers(IsolationForest(random_state=seed).fit(X).score_samples(X))
 
-    def sparse_places(X):
+    def sparse_places(X, seed):
         return outliers(LocalOutlierFactor().fit(X).negative_outlier_factor_)
 
-    plain = clusters(X), neighbours(X), isolated(X), sparse_places(X)
+    def recall(expected, found):
+        pairs = zip(expected, found, strict=True)
+        return np.mean([len(np.intersect1d(*pair)) / 10 for pair in pairs])
+
+    def overlap(expected, found):
+        return len(expected & found) / len(expected)
+
+    measures = {
+        "kmeans_ari": (clusters, adjusted_rand_score),
+        "neighbours_recall": (neighbours, recall),
+        "isolation_forest_overlap": (isolated, overlap),
+        "local_outlier_overlap": (sparse_places, overlap),
+    }
+    plain = {measure: find(X, 0) for measure, (find, _) in measures.items()}
     for kind in ("none, other seed", *KINDS):
-        values = {"kmeans_ari": [], "neighbours_recall": []}
-        values |= {"isolation_forest_overlap": [], "local_outlier_overlap": []}
+        values = defaultdict(list)
         for seed in range(n_seeds):
+            Z, model_seed = X, seed + 1
             if kind in KINDS:
-                columns = np.random.default_rng(seed).permutation(X.shape[1])
-                parties = [columns[party::N_PARTIES] for party in range(N_PARTIES)]
-                (Z,) = received(X, [], parties, kind, seed)
+                (Z,) = received(X, [], deal(X.shape[1], seed), kind, seed)
                 model_seed = 0
-            else:
-                Z, model_seed = X, seed + 1
-            ari = adjusted_rand_score(plain[0], clusters(Z, model_seed))
-            values["kmeans_ari"].append(ari)
-            recall = [
-                len(np.intersect1d(*pair)) / 10
-                for pair in zip(plain[1], neighbours(Z), strict=True)
-            ]
-            values["neighbours_recall"].append(np.mean(recall))
-            for measure, expected, found in (
-                ("isolation_forest_overlap", plain[2], isolated(Z, model_seed)),
-                ("local_outlier_overlap", plain[3], sparse_places(Z)),
-            ):
-                values[measure].append(len(expected & found) / len(expected))
+            for measure, (find, compare) in measures.items():
+                seen = compare(plain[measure], find(Z, model_seed))
+                values[measure].append(seen)
         for measure, numbers in values.items():
-            emit(measure, "covtype", kind, numbers)
+            yield line(measure, "covtype", kind, numbers)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few seeds, small data")
-    parser.add_argument(
-        "--only", choices=["attacks", "distances", "accuracy"], help="one part"
-    )
-    arguments = parser.parse_args()
-    quick = arguments.quick
-    parts = [arguments.only] if arguments.only else ["attacks", "distances", "accuracy"]
+def measure(quick, parts=PARTS):
+    """Yield the lines of some parts, or of all."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    with threadpool_limits(1):
-        if "attacks" in parts:
-            for name, X in blocks():
-                measure_attacks(name, X, 2 if quick else 6)
-            measure_frequencies(2 if quick else 5)
-            measure_single_columns(5 if quick else 20)
-        if "distances" in parts:
-            measure_distances(2 if quick else 5)
-        if "accuracy" in parts:
-            for name, (n_rows, epochs, n_seeds) in ACCURACY.items():
-                if quick:
-                    n_rows, epochs, n_seeds = n_rows and 5_000, epochs // 2, 2
-                measure_accuracy(name, n_rows, epochs, n_seeds)
+    if "attacks" in parts:
+        for name, X in blocks():
+            yield from measure_attacks(name, X, 2 if quick else 6)
+        yield from measure_frequencies(2 if quick else 5)
+        yield from measure_single_columns(5 if quick else 20)
+    if "distances" in parts:
+        yield from measure_distances(2 if quick else 5)
+    if "accuracy" in parts:
+        for name, (n_rows, epochs, n_seeds) in ACCURACY.items():
+            if quick:
+                n_rows, epochs, n_seeds = n_rows and 5_000, epochs // 2, 2
+            yield from measure_accuracy(name, n_rows, epochs, n_seeds)
 
 
 if __name__ == "__main__":
-    main()
+    options = command(__doc__, page=False, parts=PARTS).parse_args()
+    run(options, "projection_kinds", measure)

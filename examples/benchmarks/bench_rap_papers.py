@@ -7,39 +7,26 @@ them. Needs the data sets in the folder that the environment variable SKVFL_DATA
     python bench_rap_papers.py [--quick | --write-docs]
 """
 
-import argparse
-import json
-import math
-import platform
-import time
 import warnings
-from pathlib import Path
+from collections import defaultdict
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import sklearn
-from _page import listing, number
+from _data import draw
+from _measure import machine, timed
+from _page import listing, met, number, rows_of, signed, table, write
+from _record import command, one, run, select
+from _seeds import standard_error
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, root_mean_squared_error
-from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
-import skvfl
-from skvfl import (
-    CommunicationLog,
-    GaussianProjection,
-    RandomProjectionVFL,
-    RoundRobin,
-)
+from skvfl import CommunicationLog, GaussianProjection, RandomProjectionVFL, RoundRobin
 from skvfl.datasets import available, load
-
-DOCS = Path(__file__).parents[2] / "docs"
-RECORD = DOCS / "benchmarks" / "rap_papers.jsonl"
-PAGE = DOCS / "user_guide" / "rap_benchmarks.rst"
 
 CLIENTS = 4
 RAP = {
@@ -117,15 +104,8 @@ def split(bunch, seed):
     """
     X, y = bunch.data.to_numpy(dtype=np.float32), np.asarray(bunch.target)
     classes = bunch.task == "classification"
-    rest, test = train_test_split(
-        np.arange(len(y)),
-        test_size=0.2,
-        stratify=y if classes else None,
-        random_state=seed,
-    )
-    train, valid = train_test_split(
-        rest, test_size=1 / 8, stratify=y[rest] if classes else None, random_state=seed
-    )
+    rest, test = draw(np.arange(len(y)), y, 0.2, seed, classes)
+    train, valid = draw(rest, y, 1 / 8, seed, classes)
     return Parts(*((X[part], y[part]) for part in (train, valid, test)), classes)
 
 
@@ -148,11 +128,9 @@ def network(parts, model, rate, plan, seed):
     )
 
 
-def measure(estimator, parts, columns=slice(None)):
+def fit_and_score(estimator, parts, columns=slice(None)):
     """Fit once; score on the validation and the test part, and count the cost."""
-    start = time.process_time()
-    estimator.fit(parts.train[0][:, columns], parts.train[1])
-    seconds = time.process_time() - start
+    _, seconds = timed(estimator.fit, parts.train[0][:, columns], parts.train[1])
     score = accuracy_score if parts.classes else root_mean_squared_error
     unit = 100 if parts.classes else 1
     valid, test = (
@@ -195,8 +173,10 @@ def better(run, parts, part):
 
 def single(parts, net, seed):
     """Return the client that is best on the test part, as the paper reports it."""
-    parties = dealt(CLIENTS, seed).split_columns(parts.train[0])
-    runs = [measure(plain(parts, net), parts, columns) for columns in parties.values()]
+    runs = [
+        fit_and_score(plain(parts, net), parts, columns)
+        for columns in dealt(CLIENTS, seed).split_columns(parts.train[0]).values()
+    ]
     return max(runs, key=lambda run: better(run, parts, "test"))
 
 
@@ -212,13 +192,13 @@ def rap(net, parties, seed, method="RAP"):
     )
 
 
-def run(method, parts, net, seed):
+def fit_method(method, parts, net, seed):
     """Fit and measure one method."""
     if method == "Centralised":
-        return measure(plain(parts, net), parts)
+        return fit_and_score(plain(parts, net), parts)
     if method == "Single":
         return single(parts, net, seed)
-    return measure(rap(net, dealt(CLIENTS, seed), seed, method), parts)
+    return fit_and_score(rap(net, dealt(CLIENTS, seed), seed, method), parts)
 
 
 def main_table(splits, model, plan, rates):
@@ -232,7 +212,7 @@ def main_table(splits, model, plan, rates):
         for method in methods:
             for rate in [chosen[method]] if chosen else rates:
                 net = network(parts, model, rate, plan, seed)
-                runs[method, seed, rate] = run(method, parts, net, seed)
+                runs[method, seed, rate] = fit_method(method, parts, net, seed)
         if seed == plan.searched - 1:
             chosen = {
                 method: search(runs, method, splits[: plan.searched], rates)
@@ -247,16 +227,17 @@ def main_table(splits, model, plan, rates):
 
 def search(runs, method, splits, rates):
     """Choose the learning rate of the best mean on the validation parts."""
-    return max(
-        rates,
-        key=lambda rate: np.mean(
+
+    def mean(rate):
+        return np.mean(
             [
                 better(runs[method, seed, rate], parts, "valid")
                 for seed, parts in enumerate(splits)
                 if (method, seed, rate) in runs
             ]
-        ),
-    )
+        )
+
+    return max(rates, key=mean)
 
 
 def with_one_feature_clients(n_single, n_parties, n_columns, seed):
@@ -271,13 +252,14 @@ def with_one_feature_clients(n_single, n_parties, n_columns, seed):
 def by_clients(splits, model, plan, rate):
     """Figures 4 to 7: RAP by the number of clients and of one-feature clients."""
     n_columns = splits[0].train[0].shape[1]
+    alone = "one-feature clients"
     settings = [
-        ({"table": "clients", "clients": n}, lambda seed, n=n: dealt(n, seed))
+        ({"table": "clients", "clients": n}, partial(dealt, n))
         for n in (2, 4, 6, 8, 10)
     ] + [
         (
-            {"table": "one-feature clients", "clients": 10, "one_feature": k},
-            lambda seed, k=k: with_one_feature_clients(k, 10, n_columns, seed),
+            {"table": alone, "clients": 10, "one_feature": k},
+            partial(with_one_feature_clients, k, 10, n_columns),
         )
         for k in (1, 2, 3, 4, 5)
     ]
@@ -285,7 +267,7 @@ def by_clients(splits, model, plan, rate):
         runs = []
         for seed, parts in enumerate(splits):
             net = network(parts, model, rate, plan, seed)
-            runs.append(measure(rap(net, parties(seed), seed), parts))
+            runs.append(fit_and_score(rap(net, parties(seed), seed), parts))
         yield what, runs
 
 
@@ -305,7 +287,7 @@ def summary(runs, baseline, classes):
         "mean": round(scores.mean(), 4),
         "std": round(scores.std(ddof=1), 4),
         "difference": round(difference.mean(), 4),
-        "standard_error": round(difference.std(ddof=1) / math.sqrt(len(runs)), 4),
+        "standard_error": round(standard_error(difference), 4),
         "seconds": round(np.mean(seconds), 4),
         "seconds_std": round(np.std(seconds, ddof=1), 4),
         "epochs": round(np.mean([run["epochs"] for run in runs]), 1),
@@ -371,32 +353,23 @@ def sized(name, quick):
     return bunch, plan
 
 
-def measurements(quick):
+def measure(quick):
     """Yield every line."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
     names = [name for name in PLANS if name in available()]
     yield {
         "table": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-        "skvfl": skvfl.__version__,
-        "threads": 1,
+        **machine(quick, "numpy", "scikit-learn", "skvfl"),
         "clients": CLIENTS,
         "models": {name: model._asdict() for name, model in MODELS.items()},
         "plans": {name: (QUICK if quick else PLANS[name])._asdict() for name in names},
-        "quick": quick,
     }
     for name in names:
         bunch, plan = sized(name, quick)
         splits = [split(bunch, seed) for seed in range(plan.seeds)]
+        shape = {"rows": len(bunch.data), "columns": bunch.data.shape[1]}
         for model, (_, rates, max_seeds, *_) in MODELS.items():
-            context = {
-                "dataset": name,
-                "rows": len(bunch.data),
-                "columns": bunch.data.shape[1],
-                "model": model,
-            }
+            context = {"dataset": name, **shape, "model": model}
             rates = rates[1:3] if quick else rates
             yield from measure_all(splits[:max_seeds], model, plan, rates, context)
 
@@ -405,9 +378,8 @@ def measure_all(splits, model, plan, rates, context):
     """Yield the lines of one data set and model."""
     classes = splits[0].classes
     chosen, runs = main_table(splits, model, plan, rates)
-    lines = {}
-    for method in METHODS:
-        lines[method] = summary(runs[method], runs["Centralised"], classes)
+    lines = {m: summary(runs[m], runs["Centralised"], classes) for m in METHODS}
+    for method, line in lines.items():
         yield {
             "table": "main",
             **context,
@@ -415,53 +387,27 @@ def measure_all(splits, model, plan, rates, context):
             "max_epochs": MODELS[model].epochs(plan),
             "batch_size": batch_size(len(splits[0].train[0])),
             "rate": chosen[method],
-            **lines[method],
+            **line,
         }
     log = runs["RAP"][0]["log"]
     for line in transfer(splits[0], lines["Centralised"], lines["RAP"], log):
         yield {"table": "transfer", **context, **line}
-    if not plan.figures:
-        return
-    rate = chosen["RAP"]
-    for what, group in by_clients(splits[: plan.figures], model, plan, rate):
-        yield {
-            **what,
-            **context,
-            "method": "RAP",
-            "rate": rate,
-            **summary(group, runs["Centralised"], classes),
-        }
+    if plan.figures:
+        rate = chosen["RAP"]
+        about = {**context, "method": "RAP", "rate": rate}
+        for what, group in by_clients(splits[: plan.figures], model, plan, rate):
+            yield {**what, **about, **summary(group, runs["Centralised"], classes)}
 
 
-PAPER_TABLE_3 = [
-    ("CO", "covtype", "87.67 ± 0.11", "70.59 ± 0.21", "87.62 ± 0.24", "87.65 ± 0.19"),
-    ("SU", "susy", "80.36 ± 0.25", "78.54 ± 0.05", "80.30 ± 0.19", "80.33 ± 0.08"),
-    ("HI", "higgs", "74.12 ± 0.13", "65.81 ± 0.29", "73.96 ± 0.23", "74.10 ± 0.15"),
-    (
-        "YP",
-        "yearprediction",
-        "8.83 ± 0.23",
-        "9.61 ± 0.23",
-        "8.91 ± 0.24",
-        "8.87 ± 0.18",
-    ),
-    (
-        "HP",
-        "not identified",
-        "0.08 ± 0.02",
-        "75.24 ± 0.27",
-        "0.11 ± 0.03",
-        "0.10 ± 0.2",
-    ),
-    (
-        "WO",
-        "not found",
-        "98.27 ± 0.15",
-        "208.93 ± 0.19",
-        "98.95 ± 0.21",
-        "98.42 ± 0.12",
-    ),
-]
+# The paper's tables: its set, ours, and figures of the methods.
+PAPER_TABLE_3 = """
+CO | covtype | 87.67 ± 0.11 | 70.59 ± 0.21 | 87.62 ± 0.24 | 87.65 ± 0.19
+SU | susy | 80.36 ± 0.25 | 78.54 ± 0.05 | 80.30 ± 0.19 | 80.33 ± 0.08
+HI | higgs | 74.12 ± 0.13 | 65.81 ± 0.29 | 73.96 ± 0.23 | 74.10 ± 0.15
+YP | yearprediction | 8.83 ± 0.23 | 9.61 ± 0.23 | 8.91 ± 0.24 | 8.87 ± 0.18
+HP | not identified | 0.08 ± 0.02 | 75.24 ± 0.27 | 0.11 ± 0.03 | 0.10 ± 0.2
+WO | not found | 98.27 ± 0.15 | 208.93 ± 0.19 | 98.95 ± 0.21 | 98.42 ± 0.12
+"""
 PAPER_TABLE_4 = [
     ("CO", "covtype", 111, 97, 55_000, 128),
     ("SU", "susy", 107, 87, 80_000, 124),
@@ -470,6 +416,7 @@ PAPER_TABLE_4 = [
     ("HP", "not identified", 94, 82, 50_000, 107),
     ("WO", "not found", 11, 9, 7_000, 11),
 ]
+PAPER_HEADER = ("Paper's set", "Ours", "Centralised", "Single", "SplitNN", "RAP")
 PARTS = {
     "covtype": "CO, 0.6 million rows, 54 columns",
     "susy": "SU, 1 million rows, 18 columns",
@@ -503,18 +450,15 @@ def score(line):
 
 def difference(line):
     """Write the paired difference to centralised ± its standard error."""
-    sign = "+" if line["difference"] > 0 else ""
     unit = "" if line["metric"] == "accuracy %" else " %"
-    error = number(line["standard_error"])
-    return f"{sign}{number(line['difference'])} ± {error}{unit}"
+    return f"{signed(line['difference'])} ± {number(line['standard_error'])}{unit}"
 
 
 def verdict(line, bar):
     """Say whether the mean meets a bar, and whether the seeds can tell."""
     margin = line["difference"] - bar if bar < 0 else bar - line["difference"]
-    met = "yes" if margin >= 0 else "no"
-    clear = abs(margin) > 2 * line["standard_error"]
-    return met if clear else f"{met}, within the noise"
+    near = abs(margin) <= 2 * line["standard_error"]
+    return met(margin >= 0, near, no="no")
 
 
 def bars_table(main):
@@ -523,381 +467,141 @@ def bars_table(main):
     for method, datasets, bar, words in BARS:
         for name in datasets:
             line = main["MLP"][name][method]
-            rows.append(
-                (
-                    literal(method),
-                    name,
-                    f"within {words}",
-                    difference(line),
-                    line["seeds"],
-                    verdict(line, bar),
-                )
-            )
+            seen = difference(line), line["seeds"], verdict(line, bar)
+            rows.append((literal(method), name, f"within {words}", *seen))
     header = ("Method", "Data set", "Bar", "Seen", "Seeds", "Met")
     return listing("MLP, difference to centralised ± standard error", header, rows)
 
 
-def score_table(main, model, title):
+def score_table(lines_of, title):
     """Return our side of Table 3 for one model."""
     rows = []
-    for name, lines in main[model].items():
+    for name, lines in lines_of.items():
         central = lines["Centralised"]
-        cells = [
-            f"{score(lines[method])} ({difference(lines[method])})"
-            for method in METHODS[1:]
-        ]
+        others = [lines[method] for method in METHODS[1:]]
+        cells = [f"{score(line)} ({difference(line)})" for line in others]
         what = f"{name}, {central['metric']}"
         rows.append((what, central["seeds"], score(central), *cells))
-    header = ("Data set", "Seeds", *(literal(method) for method in METHODS))
+    header = ("Data set", "Seeds", *map(literal, METHODS))
     return listing(title, header, rows)
 
 
-def paper_score_table():
-    """Return the paper's Table 3."""
-    header = ("Paper's set", "Ours", "Centralised", "Single", "SplitNN", "RAP")
-    return listing("The paper's Table 3 (its numbers)", header, PAPER_TABLE_3)
-
-
-def seconds_table(main, model, title):
+def seconds_table(lines_of, title):
     """Return our side of Table 4 for one model."""
     rows = []
-    for name, lines in main[model].items():
-        cells = [
-            f"{number(line['seconds'])} ± {number(line['seconds_std'])}; "
-            f"{line['epochs']:g}; {line['rate']:g}"
-            for line in lines.values()
-        ]
+    cell = "{seconds:,.2f} ± {seconds_std:,.2f}; {epochs:g}; {rate:g}"
+    for name, lines in lines_of.items():
         ratio = lines["RAP"]["seconds"] / lines["Centralised"]["seconds"]
-        rows.append((name, *cells, number(ratio)))
-    methods = (literal(method) for method in METHODS)
-    return listing(title, ("Data set", *methods, "RAP ÷ Centralised"), rows)
+        rows.append((name, *map(cell.format_map, lines.values()), number(ratio)))
+    header = ("Data set", *map(literal, METHODS), "RAP ÷ Centralised")
+    return listing(title, header, rows)
 
 
 def paper_seconds_table():
     """Return the paper's Table 4, with the ratios that follow from it."""
-    rows = [
-        (
-            *names,
-            *(f"{seconds:,}" for seconds in (central, single, splitnn, rap)),
-            number(rap / central),
-            f"{splitnn / rap:.0f}",
-        )
-        for *names, central, single, splitnn, rap in PAPER_TABLE_4
-    ]
-    header = (
-        "Paper's set",
-        "Ours",
-        "Centralised",
-        "Single",
-        "SplitNN",
-        "RAP",
-        "RAP ÷ Centralised",
-        "SplitNN ÷ RAP",
-    )
+    rows = []
+    for *names, central, single, splitnn, rap in PAPER_TABLE_4:
+        seconds = [f"{each:,}" for each in (central, single, splitnn, rap)]
+        rows.append((*names, *seconds, number(rap / central), f"{splitnn / rap:.0f}"))
+    header = (*PAPER_HEADER, "RAP ÷ Centralised", "SplitNN ÷ RAP")
     return listing("The paper's Table 4, seconds (its numbers)", header, rows)
 
 
-def transfer_table(lines, paper):
+def transfer_table(lines):
     """Return SplitNN's estimated training time against RAP's."""
+    paper = {
+        name: f"{splitnn / rap:.0f}" for _, name, *_, splitnn, rap in PAPER_TABLE_4
+    }
+    groups = defaultdict(list)
+    for line in lines:
+        groups[line["dataset"], line["model"]].append(line)
     rows = []
-    for name, model in dict.fromkeys((x["dataset"], x["model"]) for x in lines):
-        group = [x for x in lines if (x["dataset"], x["model"]) == (name, model)]
+    for (name, model), group in groups.items():
         first = group[0]
+        links = "{splitnn_transfer:,.1f} s, {rap_transfer:,.2f} s; {speed_up:,.1f}"
         rows.append(
             (
                 f"{name}, {model}",
                 f"{first['splitnn_rounds']:,}",
                 f"{number(first['splitnn_bytes'] / 1e6, 1)} MB",
                 f"{number(first['rap_bytes'] / 1e6, 1)} MB",
-                *(
-                    f"{number(x['splitnn_transfer'], 1)} s, "
-                    f"{number(x['rap_transfer'], 2)} s; {number(x['speed_up'], 1)}"
-                    for x in group
-                ),
+                *map(links.format_map, group),
                 paper.get(name, "") if model == "MLP" else "",
             )
         )
-    header = (
-        "Data set, model",
-        "SplitNN's rounds",
-        "SplitNN's bytes",
-        "RAP's bytes",
-        *NETWORKS,
-        "The paper's speed-up",
-    )
+    counts = ("SplitNN's rounds", "SplitNN's bytes", "RAP's bytes")
+    header = ("Data set, model", *counts, *NETWORKS, "The paper's speed-up")
     title = "Transfer of SplitNN, of RAP; training time of SplitNN ÷ RAP (estimates)"
     return listing(title, header, rows)
 
 
-def clients_table(lines, column, title):
+def clients_table(lines, column, heading, title):
     """Return what figures 4 to 7 draw."""
-    rows = [
-        (
-            f"{x['dataset']}, {x['model']}",
-            x[column],
-            x["metric"],
-            score(x),
-            difference(x),
-            f"{number(x['seconds'])} ± {number(x['seconds_std'])}",
-            x["seeds"],
-        )
-        for x in lines
-    ]
-    header = (
-        "Data set, model",
-        {"clients": "Clients", "one_feature": "One-feature clients"}[column],
-        "Metric",
-        "RAP",
-        "To centralised",
-        "CPU seconds",
-        "Seeds",
-    )
-    return listing(title, header, rows)
-
-
-PAGE_TEXT = r"""..
-   Written by examples/benchmarks/bench_rap_papers.py from its recorded run; change
-   the script, not this page.
-
-.. _rap_benchmarks:
-
-RAP against its paper
-=====================
-
-The tables 3 and 4 and the figures 4 to 7 of the RAP paper, run again on the data at
-hand. Every table says whose numbers it holds: *ours* were measured by ::
-
-    python examples/benchmarks/bench_rap_papers.py
-
-(the lines it printed are kept in ``docs/benchmarks/rap_papers.jsonl``; scikit-learn
-{sklearn}, Python {python}, one thread of a shared {processor} machine, so seconds vary
-by some ten per cent), the others are copied from the paper. The run is from before
-random streams were derived one-way: the same seeds now give other draws, and means
-that differ by what other seeds would.
-
-Do not compare the absolute numbers of the two: our data sets are other ones. Compare
-the differences between methods.
-
-{sizes}
-
-The paper's HousePricing could not be identified, california housing stands in for it;
-its WO data set was not found. digits (scikit-learn's) is ours. The 1,176 rows of
-yearprediction are not a random sample and far too few for 90 columns and a network:
-read that row as a smoke test.
-
-What was asked for, and what we saw
------------------------------------
-
-{bars}
-
-The bars are this project's own, for the mean over seeds. The differences are paired:
-every method of a seed has the same rows in its training, validation and test part and
-the same seed of the network. "Within the noise" says that the mean lies within two
-standard errors of the bar, so that these seeds alone do not settle it. Points are
-points of accuracy; per cent are of the centralised RMSE, and more is worse.
-
-Accuracy (the paper's Table 3)
-------------------------------
-
-{mlp}
-
-{lr}
-
-{paper_scores}
-
-The paper's RAP is a Gaussian matrix with protected labels. Our default is an orthogonal
-matrix; ``kind="gaussian"`` is the paper's. *Single* is, as in the paper, the client
-that is best on the test part, which flatters it; it is run on the first {single} seeds
-only. MLP is one hidden layer of 128 units; LR is the same without the hidden layer:
-logistic or linear regression, trained by Adam too.
-
-On covtype it matters how far training goes. In an earlier run whose cap was 40 epochs
-(6 seeds; not among the recorded lines) the search took steps of 0.01 for every method,
-and RAP with unprotected labels was 0.76 ± 0.18 points behind centralised, which misses
-the bar; protected labels 0.09 ± 0.12, ``kind="gaussian"`` 2.13 ± 0.39. With steps of
-0.01 the gap stayed at 80 epochs (0.68 points, 5 seeds); with 0.003 and 0.001 it was
-between 0.2 and none. The cap was raised to 100 epochs because of that, as the paper
-trains until the loss stands still and small steps need the time. A likely reason, not
-tested: Adam scales the step of every column by itself, which suits rare one-hot
-columns, and a mixture of columns has none.
-
-.. note::
-
-   **SplitNN** has no column among our numbers: this run is older than the library's
-   SplitNN, whose scores under other settings are in :ref:`split_benchmarks`. Here only
-   its traffic is estimated, below.
-
-Training time (the paper's Table 4)
------------------------------------
-
-{mlp_seconds}
-
-{lr_seconds}
-
-{paper_seconds}
-
-RAP's seconds contain the work of all parties, which would run at the same time in
-reality; the network is not in them. Methods may stop after different numbers of epochs
-and at different learning rates, so the ratio of one column to another is not the cost
-of the federation alone; ``bench_rap.py`` measures that at equal epochs.
-
-SplitNN's network against RAP's
--------------------------------
-
-The paper's large factor over SplitNN is network, not arithmetic. This estimate makes
-its assumptions visible:
-
-- In every mini-batch each of the {clients} clients sends its activations, as wide as
-  the columns it holds, in float32, and receives gradients of the same size: two
-  messages per client and mini-batch. Nothing else is counted: no labels, no message
-  headers.
-- The clients' messages are under way together, so a mini-batch costs one trip up and
-  one down, the least that any implementation can do.
-- SplitNN takes as many epochs, and as much time to compute, as the centralised model.
-- RAP's bytes are those that its ``communication_`` counted, requests included.
-- Both go through
-  :meth:`CommunicationLog.transfer_time <skvfl.CommunicationLog.transfer_time>`: bytes
-  over a shared link plus two latencies per round.
-
-{transfer}
-
-The speed-up is (seconds to compute + seconds to transfer) of SplitNN over RAP's, labels
-protected. It grows with the latency and with the number of mini-batches, and shrinks
-with the time that computing takes: small inside a data centre, large between
-organisations. The paper measured its factor on a 10 Gbit/s network, where our estimate
-stays far below it: an estimate of transfer alone leaves out what an implementation
-spends on every message.
-
-Number of clients (figures 4 and 5)
------------------------------------
-
-{by_clients}
-
-RAP with protected labels at the learning rate found for four clients. The paper prints
-no numbers for these figures; its text says that accuracy on SU stays within about 0.02
-points and RMSE on YP within 0.2. superconduct stands in for YP, of which too few rows
-are at hand.
-
-One-feature clients (figures 6 and 7)
--------------------------------------
-
-{by_one_feature}
-
-Ten clients, of which some hold a single column, to which the projection adds a pseudo
-column. The paper's text says that with LR the accuracy on SU moves by 0.1 points and
-the RMSE on YP by less than 0.1.
-
-How it was done
----------------
-
-As in the paper: 70 % of the rows to train on, 10 % to choose by, 20 % to test on;
-columns standardised, permuted and dealt round-robin to four clients; Adam; training
-stops when the loss has not improved by 1e-4 for five epochs.
-
-Otherwise than in the paper:
-
-- The learning rate is searched for each method, data set and model alike, by the mean
-  on the validation parts of the first two to five seeds, in {mlp_rates} (MLP) and
-  {lr_rates} (LR). The paper's grid {{3, 2, 1, 0.1, 0.01, 0.001}} contains values at
-  which Adam diverges.
-- Mini-batches are 1 % of the training rows, at least 32; the paper tunes 0.1 % to 1 %.
-- Epochs are capped (the column of epochs shows where the cap was reached). On parts
-  this small a network trained until its loss stands still overfits, which a million
-  rows do not: susy then loses up to three points, whatever the method. On covtype the
-  cap matters for the comparison; see above.
-- Four columns of california_housing (population, rooms, bedrooms and occupants) enter
-  as logarithms, for every method. An earlier run had them raw: a few huge values
-  decided a network's RMSE, and the differences drowned in a standard error of 6 %.
-- Means are over 5 to 30 splits, more where the test part is small.
-"""
-
-
-def page(lines):
-    """Return the page of the user guide."""
-    machine, *lines = lines
-    main = {model: {} for model in MODELS}
-    for line in lines:
-        if line["table"] == "main":
-            of_data = main[line["model"]].setdefault(line["dataset"], {})
-            of_data[line["method"]] = line
-    sizes = [
-        (
-            name,
-            f"{x['Centralised']['rows']:,}",
-            x["Centralised"]["columns"],
-            PARTS[name],
-        )
-        for name, x in main["MLP"].items()
-    ]
-    tables = {
-        kind: [line for line in lines if line["table"] == kind]
-        for kind in ("transfer", "clients", "one-feature clients")
+    columns = {
+        "Data set, model": "{dataset}, {model}",
+        heading: f"{{{column}}}",
+        "Metric": "{metric}",
+        "RAP": score,
+        "To centralised": difference,
+        "CPU seconds": "{seconds:,.2f} ± {seconds_std:,.2f}",
+        "Seeds": "{seeds}",
     }
-    paper = {
-        name: f"{splitnn / rap:.0f}" for _, name, *_, splitnn, rap in PAPER_TABLE_4
+    return table(title, lines, columns)
+
+
+def write_page(lines):
+    """Write the page of the user guide."""
+    machine = one(lines, table="machine")
+    main = {model: defaultdict(dict) for model in MODELS}
+    for line in select(lines, table="main"):
+        main[line["model"]][line["dataset"]][line["method"]] = line
+    sizes = {
+        "Ours": "{dataset}",
+        "Rows": "{rows:,}",
+        "Columns": "{columns}",
+        "The paper's": lambda line: PARTS[line["dataset"]],
     }
     rates = {
         name: ", ".join(f"{rate:g}" for rate in model["rates"])
         for name, model in machine["models"].items()
     }
-    return PAGE_TEXT.format(
-        sklearn=machine["scikit-learn"],
-        python=machine["python"],
-        processor=machine["processor"],
-        clients=machine["clients"],
+    scored = "mean ± standard deviation (to centralised)"
+    spent = "CPU seconds of fit; epochs; learning rate"
+    write(
+        "rap_benchmarks",
+        machine=machine,
         single=max(plan["single"] for plan in machine["plans"].values()),
         mlp_rates=rates["MLP"],
         lr_rates=rates["LR"],
-        sizes=listing("The data", ("Ours", "Rows", "Columns", "The paper's"), sizes),
+        sizes=table(
+            "The data",
+            select(lines, table="main", model="MLP", method="Centralised"),
+            sizes,
+        ),
         bars=bars_table(main),
-        mlp=score_table(
-            main, "MLP", "Ours, MLP: mean ± standard deviation (to centralised)"
+        mlp=score_table(main["MLP"], f"Ours, MLP: {scored}"),
+        lr=score_table(main["LR"], f"Ours, LR: {scored}"),
+        paper_scores=listing(
+            "The paper's Table 3 (its numbers)", PAPER_HEADER, rows_of(PAPER_TABLE_3)
         ),
-        lr=score_table(
-            main, "LR", "Ours, LR: mean ± standard deviation (to centralised)"
-        ),
-        paper_scores=paper_score_table(),
-        mlp_seconds=seconds_table(
-            main, "MLP", "Ours, MLP: CPU seconds of fit; epochs; learning rate"
-        ),
-        lr_seconds=seconds_table(
-            main, "LR", "Ours, LR: CPU seconds of fit; epochs; learning rate"
-        ),
+        mlp_seconds=seconds_table(main["MLP"], f"Ours, MLP: {spent}"),
+        lr_seconds=seconds_table(main["LR"], f"Ours, LR: {spent}"),
         paper_seconds=paper_seconds_table(),
-        transfer=transfer_table(tables["transfer"], paper),
-        by_clients=clients_table(tables["clients"], "clients", "Ours, 2 to 10 clients"),
+        transfer=transfer_table(select(lines, table="transfer")),
+        by_clients=clients_table(
+            select(lines, table="clients"),
+            "clients",
+            "Clients",
+            "Ours, 2 to 10 clients",
+        ),
         by_one_feature=clients_table(
-            tables["one-feature clients"],
+            select(lines, table="one-feature clients"),
             "one_feature",
+            "One-feature clients",
             "Ours, 1 to 5 of 10 clients with one column",
         ),
     )
 
 
-def main():
-    """Measure and record, or only write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--quick", action="store_true", help="fewer rows, seeds, epochs")
-    mode.add_argument(
-        "--write-docs",
-        action="store_true",
-        help="measure nothing, write the page from the recorded run",
-    )
-    options = parser.parse_args()
-    if not options.write_docs:
-        lines = []
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        with threadpool_limits(1):
-            for line in measurements(options.quick):
-                lines.append(json.dumps(line))
-                print(lines[-1], flush=True)
-        if options.quick:
-            return
-        RECORD.parent.mkdir(exist_ok=True)
-        RECORD.write_text("\n".join(lines) + "\n")
-    PAGE.write_text(page([json.loads(line) for line in RECORD.open()]))
-
-
 if __name__ == "__main__":
-    main()
+    run(command(__doc__).parse_args(), "rap_papers", measure, write_page)

@@ -17,27 +17,25 @@ import cProfile
 import gc
 import io
 import json
-import platform
 import pstats
 import re
 import subprocess
 import sys
 import time
 import warnings
+from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-import sklearn
 import torch
-from _page import listing, number
+from _measure import machine, ratio, timed
+from _page import listing, met, number, spread, table, write
+from _record import command, one, run, select
 
 from skvfl import TabVFLClassifier
 
-DOCS = Path(__file__).parents[2] / "docs"
-RECORD = DOCS / "benchmarks" / "tabvfl.jsonl"
-PAGE = DOCS / "user_guide" / "tabvfl_speed.rst"
 N_COLUMNS = 53
 SHAPE = {"n_d": 8, "n_a": 8, "n_steps": 3, "gamma": 1.3, "n_shared": 2}
 BATCHES = {"batch_size": 1024, "virtual_batch_size": 128}
@@ -57,7 +55,7 @@ PAPER_MEGABYTES = {
 }
 
 
-def table(n_rows, n_columns=N_COLUMNS):
+def normal(n_rows, n_columns=N_COLUMNS):
     """Normal columns, and labels that depend on all of them."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_rows, n_columns)).astype(np.float32)
@@ -90,27 +88,17 @@ def central(X, y, pretraining, finetuning):
     from pytorch_tabnet.tab_model import TabNetClassifier
 
     settings = {**SHAPE, "n_independent": 2, "verbose": 0, "device_name": "cpu"}
+    batches = {**BATCHES, "drop_last": False}
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         pretrained = None
         if pretraining:
             pretrained = TabNetPretrainer(**settings)
-            pretrained.fit(
-                X,
-                max_epochs=pretraining,
-                pretraining_ratio=0.5,
-                drop_last=False,
-                **BATCHES,
-            )
+            pretrained.fit(X, max_epochs=pretraining, pretraining_ratio=0.5, **batches)
         if finetuning:
-            TabNetClassifier(**settings).fit(
-                X,
-                y,
-                max_epochs=finetuning,
-                from_unsupervised=pretrained,
-                drop_last=False,
-                **BATCHES,
-            )
+            classifier = TabNetClassifier(**settings)
+            phase = {"max_epochs": finetuning, "from_unsupervised": pretrained}
+            classifier.fit(X, y, **phase, **batches)
 
 
 def sides(X, y):
@@ -126,41 +114,33 @@ def sides(X, y):
 def seconds(function, *arguments):
     """CPU seconds of a call."""
     gc.collect()
-    start = time.process_time()
-    function(*arguments)
-    return time.process_time() - start
+    return timed(function, *arguments)[1]
 
 
 def speed(n_rows, repetitions, more):
     """Epochs of both phases, and a whole fit, in turns."""
-    X, y = table(n_rows)
-    measured = {}
+    X, y = normal(n_rows)
+    measured = defaultdict(list)
     for repetition in range(repetitions + 1):
-        for name, run in sides(X, y).items():
+        for name, fit in sides(X, y).items():
             alone = int(name != CENTRAL)
-            base = seconds(run, 1, alone)
-            pretraining = (seconds(run, 1 + more, alone) - base) / more
-            base = seconds(run, 0, 1)
-            finetuning = (seconds(run, 0, 1 + more) - base) / more
-            spent = {
-                "pretraining": pretraining,
-                "finetuning": finetuning,
-                "fit": seconds(run, 1 + more, 1 + more),
-            }
+            base = seconds(fit, 1, alone)
+            pretraining = (seconds(fit, 1 + more, alone) - base) / more
+            base = seconds(fit, 0, 1)
+            finetuning = (seconds(fit, 0, 1 + more) - base) / more
+            whole = seconds(fit, 1 + more, 1 + more)
             if repetition:
-                for what, each in spent.items():
-                    measured.setdefault((name, what), []).append(each)
-    for (name, what), ours_ in measured.items():
-        theirs = measured[CENTRAL, what]
-        ratios = [a / b for a, b in zip(ours_, theirs, strict=True)]
+                measured[name, "pretraining"].append(pretraining)
+                measured[name, "finetuning"].append(finetuning)
+                measured[name, "fit"].append(whole)
+    for (name, what), spent in measured.items():
         yield {
             "what": "speed",
             "side": name,
             "of": what,
             "epochs": 1 + more if what == "fit" else 1,
-            "seconds": round(median(ours_), 4),
-            "ratio": round(median(ratios), 3),
-            "spread": [round(min(ratios), 3), round(max(ratios), 3)],
+            "seconds": round(median(spent), 4),
+            **ratio(spent, measured[CENTRAL, what]),
             "bar": BARS.get((name, what)),
             "rows": n_rows,
             "columns": X.shape[1],
@@ -196,7 +176,7 @@ def megabytes(field):
 
 def peak(name, n_rows):
     """Peak memory of this process in a fit, and how much of it the fit added."""
-    X, y = table(n_rows)
+    X, y = normal(n_rows)
     import_module("pytorch_tabnet.tab_model")  # which is then not part of the fit
     sides(X[:256], y[:256])[name](1, 1)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # of the peak
@@ -208,22 +188,18 @@ def peak(name, n_rows):
 
 def traffic(batch_size=4096, n_columns=106):
     """Megabytes of one iteration of every design; the paper's widths and batch size."""
-    X, y = table(batch_size, n_columns)
+    X, y = normal(batch_size, n_columns)
     for design, paper in PAPER_MEGABYTES.items():
-        log = (
-            TabVFLClassifier(
-                design=design,
-                parties=guests(n_columns),
-                n_d=5,
-                batch_size=batch_size,
-                max_epochs=1,
-                random_state=0,
-            )
-            .fit(X, y)
-            .communication_
-        )
+        vfl = TabVFLClassifier(
+            design=design,
+            parties=guests(n_columns),
+            n_d=5,
+            batch_size=batch_size,
+            max_epochs=1,
+            random_state=0,
+        ).fit(X, y)
         sent = {"pretraining": 0, "finetuning": 0}
-        for message in log.messages:
+        for message in vfl.communication_.messages:
             if message.data_bearing:
                 late = message.operation in ("forward", "backward")
                 sent["finetuning" if late else "pretraining"] += message.bytes
@@ -240,11 +216,11 @@ def traffic(batch_size=4096, n_columns=106):
 
 def profiled(n_rows):
     """Profile of a fit of five guests."""
-    X, y = table(n_rows)
-    run = sides(X, y)[FIVE]
-    run(1, 1)
+    X, y = normal(n_rows)
+    fit = sides(X, y)[FIVE]
+    fit(1, 1)
     profiler = cProfile.Profile(time.process_time)
-    profiler.runcall(run, 3, 3)
+    profiler.runcall(fit, 3, 3)
     return pstats.Stats(profiler).sort_stats("tottime")
 
 
@@ -262,29 +238,12 @@ def where(n_rows, top=8):
 
 def measure(quick):
     """Run every measurement; yield its lines."""
-    yield {
-        "what": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "scikit-learn": sklearn.__version__,
-        "threads": torch.get_num_threads(),
-        "quick": quick,
-    }
+    n_rows = 4_096 if quick else 16_000
+    yield {"what": "machine", **machine(quick, "torch", "scikit-learn")}
     yield from traffic()
-    if quick:
-        yield from speed(4_096, 3, 1)
-        yield from memory(4_096)
-        yield from where(4_096)
-    else:
-        yield from speed(16_000, 5, 2)
-        yield from memory(16_000)
-        yield from where(16_000)
-
-
-def spread(line):
-    """Write a ratio and its range over the repetitions."""
-    return " to ".join(number(end) for end in line["spread"])
+    yield from speed(n_rows, *((3, 1) if quick else (5, 2)))
+    yield from memory(n_rows)
+    yield from where(n_rows)
 
 
 def bar_rows(lines):
@@ -292,161 +251,73 @@ def bar_rows(lines):
     for line in lines:
         if line.get("bar") is None:
             continue
-        seen = number(line["ratio"])
-        if line["what"] == "memory":
-            what = f"{line['side']}, peak memory ÷ {CENTRAL}"
-        else:
-            what = f"{line['side']}, {line['of']} ÷ {CENTRAL}"
-            seen += f" ({spread(line)})"
-        met = "yes" if line["ratio"] <= line["bar"] else "**no**"
-        yield [what, f"≤ {line['bar']}", seen, met]
+        seen, of = number(line["ratio"]), "peak memory"
+        if line["what"] == "speed":
+            seen, of = f"{seen} ({spread(line)})", line["of"]
+        what = f"{line['side']}, {of} ÷ {CENTRAL}"
+        yield [what, f"≤ {line['bar']}", seen, met(line["ratio"] <= line["bar"])]
 
 
 def write_page(lines):
     """Write the page of the user guide."""
-    (machine,) = (line for line in lines if line["what"] == "machine")
-
-    def rows(what, *columns):
-        return [[c(line) for c in columns] for line in lines if line["what"] == what]
-
-    PAGE.write_text(
-        TEXT.format(
-            context=f"torch {machine['torch']},\nscikit-learn "
-            f"{machine['scikit-learn']}, Python {machine['python']}, one thread of a "
-            f"shared {machine['processor']} machine",
-            bars=listing(
-                "Bars", ["What", "Bar", "Seen (range)", "Met"], bar_rows(lines)
-            ),
-            speed=listing(
-                "CPU seconds, 16,000 rows of 53 columns",
-                ["Side", "Of", "Seconds", "Ratio"],
-                rows(
-                    "speed",
-                    lambda line: line["side"],
-                    lambda line: line["of"],
-                    lambda line: number(line["seconds"]),
-                    lambda line: number(line["ratio"]),
-                ),
-            ),
-            memory=listing(
-                "Peak memory of a process in a fit of 16,000 rows",
-                ["Side", "In all", "Of that, the fit"],
-                rows(
-                    "memory",
-                    lambda line: line["side"],
-                    lambda line: f"{number(line['megabytes'], digits=0)} MB",
-                    lambda line: f"{number(line['added'], digits=0)} MB",
-                ),
-            ),
-            traffic=listing(
-                "MB of one iteration, batch of 4,096, 106 columns, five guests, latent "
-                "vectors of 5",
-                ["Design", "Pretraining", "Finetuning", "Paper"],
-                rows(
-                    "traffic",
-                    lambda line: line["design"],
-                    lambda line: number(line["pretraining_megabytes"]),
-                    lambda line: number(line["finetuning_megabytes"]),
-                    lambda line: " / ".join(map(number, line["paper_megabytes"])),
-                ),
-            ),
-            profile=listing(
-                "Functions in which a fit of five guests spends most",
-                ["Function", "Share, %"],
-                rows(
-                    "profile",
-                    lambda line: f"``{line['function']}``",
-                    lambda line: number(100 * line["share"], digits=0),
-                ),
-            ),
+    write(
+        "tabvfl_speed",
+        machine=one(lines, what="machine"),
+        bars=listing("Bars", ["What", "Bar", "Seen (range)", "Met"], bar_rows(lines)),
+        speed=table(
+            "CPU seconds, 16,000 rows of 53 columns",
+            select(lines, what="speed"),
+            {
+                "Side": "{side}",
+                "Of": "{of}",
+                "Seconds": "{seconds:.2f}",
+                "Ratio": "{ratio:.2f}",
+            },
         ),
-        encoding="utf-8",
+        memory=table(
+            "Peak memory of a process in a fit of 16,000 rows",
+            select(lines, what="memory"),
+            {
+                "Side": "{side}",
+                "In all": "{megabytes:,.0f} MB",
+                "Of that, the fit": "{added:,.0f} MB",
+            },
+        ),
+        traffic=table(
+            "MB of one iteration, batch of 4,096, 106 columns, five guests, latent "
+            "vectors of 5",
+            select(lines, what="traffic"),
+            {
+                "Design": "{design}",
+                "Pretraining": "{pretraining_megabytes:.2f}",
+                "Finetuning": "{finetuning_megabytes:.2f}",
+                "Paper": "{paper_megabytes[0]:.2f} / {paper_megabytes[1]:.2f}",
+            },
+        ),
+        profile=table(
+            "Functions in which a fit of five guests spends most",
+            select(lines, what="profile"),
+            {
+                "Function": "``{function}``",
+                "Share, %": lambda line: number(100 * line["share"], digits=0),
+            },
+        ),
     )
-
-
-TEXT = """\
-..
-   Written by examples/benchmarks/bench_tabvfl.py from its recorded run; change the
-   script, not this page.
-
-.. _tabvfl_speed:
-
-What TabVFL costs
-=================
-
-All numbers are ours, measured by ::
-
-    python examples/benchmarks/bench_tabvfl.py
-
-(the lines it printed are kept in ``docs/benchmarks/tabvfl.jsonl``; {context}).
-*pytorch-tabnet* has all columns in one place and the same hyperparameters.
-
-{bars}
-
-Speed
------
-
-{speed}
-
-Batches of 1,024 and virtual batches of 128; medians of five repetitions in turns. A fit
-is three epochs of either phase, and for pytorch-tabnet the importances that it computes
-at the end.
-
-Memory
-------
-
-{memory}
-
-Every side in a process of its own, after a fit of 256 rows.
-
-Traffic
--------
-
-{traffic}
-
-The paper's Table V has the last column, pretraining and finetuning; its rice data are
-not at hand, only their number of columns. Here masks cross as a byte for each cell,
-and everything else in single precision.
-
-Where the time goes
--------------------
-
-{profile}
-
-By cProfile, own time, which counts what is called from Python in its favour.
-"""
 
 
 def main():
-    """Measure, print, and record a full run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--quick", action="store_true")
-    modes.add_argument("--profile", action="store_true")
-    modes.add_argument(
-        "--write-docs", action="store_true", help="write the page from the record"
-    )
-    modes.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
+    """Measure, write the page, or look into one fit."""
+    parser = command(__doc__)
+    parser.add_argument("--profile", action="store_true", help="print where time goes")
+    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.write_docs:
-        text = RECORD.read_text(encoding="utf-8")
-        write_page([json.loads(line) for line in text.splitlines()])
-        return
     torch.set_num_threads(1)
     if options.peak:
         print(json.dumps(peak(options.peak[0], int(options.peak[1]))))
-        return
-    if options.profile:
+    elif options.profile:
         profiled(16_000).print_stats(35)
-        return
-    lines = []
-    for line in measure(options.quick):
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-    if not options.quick:
-        text = "".join(f"{json.dumps(line)}\n" for line in lines)
-        RECORD.write_text(text, encoding="utf-8")
-        write_page(lines)
+    else:
+        run(options, "tabvfl", measure, write_page)
 
 
 if __name__ == "__main__":

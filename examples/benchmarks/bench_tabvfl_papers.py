@@ -10,23 +10,18 @@ the data sets in the folder that the environment variable SKVFL_DATA names.
     python bench_tabvfl_papers.py [--quick | --write-docs]
 """
 
-import argparse
-import json
-import os
-import platform
-import time
 import warnings
-from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import sklearn
-import torch
-from _page import listing, number
+from _data import folder, halves
+from _measure import machine, timed
+from _page import MINUS, listing, met, number, table, write
+from _record import command, one, resume, select
+from _seeds import half_interval
 from scipy.special import softmax
-from scipy.stats import t as student
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -37,13 +32,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
-from threadpoolctl import threadpool_limits
 
 from skvfl import ClientFailures, Contiguous, TabVFLClassifier
-
-DOCS = Path(__file__).parents[2] / "docs"
-RECORD = DOCS / "benchmarks" / "tabvfl_papers.jsonl"
-PAGE = DOCS / "user_guide" / "tabvfl_benchmarks.rst"
 
 CT, LT, LE, TABVFL = "CT", "LT", "TabVFL-LE", "TabVFL"
 DESIGNS = {CT: "joint", LT: "local", LE: "local_encoder", TABVFL: "joint"}
@@ -118,8 +108,7 @@ QUICK = Plan(dict.fromkeys(SOURCES, 1_500), 2, 2, 1_500, 1, 1_500, 2, 256, 2)
 def read(name, n_rows):
     """Columns and codes of the classes of some rows, drawn by class."""
     source = SOURCES[name]
-    folder = Path(os.environ["SKVFL_DATA"])
-    frame = pd.read_csv(folder / f"{source.file}.csv.gz")
+    frame = pd.read_csv(folder() / f"{source.file}.csv.gz")
     labels = frame.pop(source.target)
     if name == "kddcup99":
         labels = labels == "normal"
@@ -196,12 +185,9 @@ def judge_latent(train, test, seed):
 def run(vfl, parts, seed):
     """Fit on the training rows and judge the latent vectors; the cost as well."""
     X_train, X_test, y_train, y_test = parts
-    start = time.process_time()
-    vfl.fit(X_train, y_train)
-    seconds = time.process_time() - start
-    scores = judge_latent(
-        (vfl.transform(X_train), y_train), (vfl.transform(X_test), y_test), seed
-    )
+    _, seconds = timed(vfl.fit, X_train, y_train)
+    train, test = (vfl.transform(X_train), y_train), (vfl.transform(X_test), y_test)
+    scores = judge_latent(train, test, seed)
     return {
         **{metric: round(value, 3) for metric, value in scores.items()},
         "seconds": round(seconds, 2),
@@ -210,94 +196,63 @@ def run(vfl, parts, seed):
     }
 
 
-def split(X, y, seed):
-    """70 % to train on, held-out rows of early stopping included; 30 % to test on."""
-    return train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
-
-
 def key(line):
     """What a line is about."""
     names = ("table", "dataset", "n_d", "method", "on_failure", "probability", "seed")
     return tuple(line.get(name) for name in names)
 
 
-def measurements(plan, quick, done):
+def measure(quick, done):
     """Yield every line that is not done."""
-    machine = {
-        "table": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "scikit-learn": sklearn.__version__,
-        "threads": 1,
-        "quick": quick,
-        "plan": plan._asdict(),
-        "training": TRAINING,
-    }
-    if key(machine) not in done:
-        yield machine
-    for name in SOURCES:
-        yield from quality(name, 5, plan.rows[name], plan.seeds, plan.epochs, done)
+    plan = QUICK if quick else FULL
+    where = machine(quick, "torch", "scikit-learn")
+    first = {"table": "machine", **where, "plan": plan._asdict(), "training": TRAINING}
+    if key(first) not in done:
+        yield first
+    for name, n_rows in plan.rows.items():
+        yield from quality(name, 5, n_rows, plan.seeds, plan.epochs, done)
         for width in WIDTHS:
-            yield from quality(
-                name, width, plan.width_rows, plan.width_seeds, plan.epochs, done
-            )
+            size = plan.width_rows, plan.width_seeds, plan.epochs
+            yield from quality(name, width, *size, done)
         yield from failures(name, plan, done)
 
 
-def about(name, X):
+def about(table, name, X):
     """What every line says of its data."""
-    return {"dataset": name, "rows": len(X), "columns": X.shape[1]}
+    return {"table": table, "dataset": name, "rows": len(X), "columns": X.shape[1]}
 
 
 def quality(name, n_d, n_rows, n_seeds, epochs, done):
     """Figure 5 and Table III: every design at one width of the latent vector."""
     X, y = read(name, n_rows)
+    settings = {"early_stopping": True, "validation_fraction": 0.15}
     for seed in range(n_seeds):
-        parts = split(X, y, seed)
+        # Of the 70 % to train on, some rows are held out for early stopping.
+        parts = halves(X, y, seed)
         for method in DESIGNS:
-            line = {
-                "table": "quality",
-                **about(name, X),
-                "n_d": n_d,
-                "method": method,
-                "seed": seed,
-            }
-            if key(line) in done:
-                continue
-            vfl = estimator(
-                method,
-                X,
-                n_d,
-                epochs,
-                seed,
-                early_stopping=True,
-                validation_fraction=0.15,
-            )
-            yield {**line, **run(vfl, parts, seed)}
+            line = about("quality", name, X)
+            line |= {"n_d": n_d, "method": method, "seed": seed}
+            if key(line) not in done:
+                vfl = estimator(method, X, n_d, epochs, seed, **settings)
+                yield {**line, **run(vfl, parts, seed)}
 
 
 def failures(name, plan, done):
     """Table IV: two guests that fail, without early stopping."""
     X, y = read(name, plan.failure_rows)
+    cases = [("none", 0.0)]
+    cases += [(how, p) for how in ("cache", "zeros") for p in PROBABILITIES]
     for seed in range(plan.failure_seeds):
-        parts = split(X, y, seed)
-        cases = [("none", 0.0)]
-        cases += [(how, p) for how in ("cache", "zeros") for p in PROBABILITIES]
-        for on_failure, probability in cases:
-            line = {
-                "table": "failures",
-                **about(name, X),
-                "on_failure": on_failure,
-                "probability": probability,
-                "seed": seed,
-            }
+        parts = halves(X, y, seed)
+        for how, probability in cases:
+            line = about("failures", name, X)
+            line |= {"on_failure": how, "probability": probability, "seed": seed}
             if key(line) in done:
                 continue
             settings = {"batch_size": plan.failure_batch_size}
             if probability:
                 settings["failure"] = ClientFailures(probability, seed=seed)
-                settings["on_failure"] = on_failure
+                settings["on_failure"] = how
             epochs = plan.failure_epochs
             vfl = estimator(TABVFL, X, 5, epochs, seed, FAILING_GUESTS, **settings)
             yield {**line, **run(vfl, parts, seed)}
@@ -307,289 +262,121 @@ def interval(values):
     """Write a mean ± half of its 95 % interval over the seeds."""
     if len(values) < 2:
         return number(mean(values))
-    error = np.std(values, ddof=1) / len(values) ** 0.5
-    half = student.ppf(0.975, len(values) - 1) * error
-    return f"{number(mean(values))} ± {number(half)}"
+    return f"{number(mean(values))} ± {number(half_interval(values))}"
 
 
-class Lines:
-    """Lines of one table, to be asked by what they are about."""
-
-    def __init__(self, lines, table):
-        self.lines = [line for line in lines if line["table"] == table]
-
-    def values(self, metric, **about):
-        """Values of a metric, by seed."""
-        return np.array(
-            [
-                line[metric]
-                for line in self.lines
-                if all(line[key] == value for key, value in about.items())
-            ]
-        )
+def values(lines, metric, **where):
+    """Values of a metric, by seed."""
+    return np.array([line[metric] for line in select(lines, **where)])
 
 
-def quality_rows(quality):
+def f1_of(lines, name, n_d=5):
+    """F1 of every design on one set, by seed."""
+    where = {"table": "quality", "dataset": name, "n_d": n_d}
+    return {m: values(lines, "F1", method=m, **where) for m in DESIGNS}
+
+
+def quality_rows(lines):
     """Figure 5: three metrics of every design."""
     for name in SOURCES:
+        about = {"table": "quality", "dataset": name, "n_d": 5}
         for metric in METRICS:
-            about = {"dataset": name, "n_d": 5}
-            yield [
-                name,
-                metric,
-                *(
-                    interval(quality.values(metric, method=method, **about))
-                    for method in DESIGNS
-                ),
-            ]
+            cells = [values(lines, metric, method=m, **about) for m in DESIGNS]
+            yield [name, metric, *map(interval, cells)]
 
 
-def difference_rows(quality):
+def difference_rows(lines):
     """Paired differences in F1 to central TabNet and to local TabNets."""
     for name in SOURCES:
-        f1 = {
-            method: quality.values("F1", method=method, dataset=name, n_d=5)
-            for method in DESIGNS
-        }
-        yield [
-            name,
-            interval(f1[TABVFL] - f1[CT]),
-            interval(f1[TABVFL] - f1[LT]),
-            interval(f1[TABVFL] - f1[LE]),
-        ]
+        f1 = f1_of(lines, name)
+        yield [name, *(interval(f1[TABVFL] - f1[m]) for m in (CT, LT, LE))]
 
 
-def width_rows(quality):
+def width_rows(lines):
     """Table III: F1 by the width of the latent vector."""
     for name in SOURCES:
-        yield [
-            name,
-            *(
-                " / ".join(
-                    number(
-                        mean(
-                            quality.values("F1", method=method, dataset=name, n_d=width)
-                        ),
-                        1,
-                    )
-                    for width in WIDTHS
-                )
-                for method in DESIGNS
-            ),
-        ]
+        f1 = [f1_of(lines, name, width) for width in WIDTHS]
+        means = [[number(mean(of[m]), 1) for of in f1] for m in DESIGNS]
+        yield [name, *map(" / ".join, means)]
 
 
-def failure_rows(failures):
+def failing(lines, name, how, probability=0.0):
+    """F1 on one set where guests fail, by seed."""
+    where = {"table": "failures", "on_failure": how, "probability": probability}
+    return values(lines, "F1", dataset=name, **where)
+
+
+def failure_rows(lines):
     """Table IV: F1 without failures, and what failures cost."""
     for name in SOURCES:
-        base = failures.values("F1", dataset=name, on_failure="none")
-        for probability in PROBABILITIES:
-            cache, zeros = (
-                failures.values(
-                    "F1", dataset=name, on_failure=how, probability=probability
-                )
-                for how in ("cache", "zeros")
-            )
-            yield [
-                name,
-                probability,
-                interval(base),
-                interval(cache - base),
-                interval(zeros - base),
-                interval(cache - zeros),
-            ]
+        base = failing(lines, name, "none")
+        for p in PROBABILITIES:
+            cache, zeros = (failing(lines, name, how, p) for how in ("cache", "zeros"))
+            cells = base, cache - base, zeros - base, cache - zeros
+            yield [name, p, *map(interval, cells)]
 
 
-def bar_rows(quality, failures):
+def bar_rows(lines):
     """What was asked for, and what was seen."""
-    gaps = {
-        (name, other): quality.values("F1", method=TABVFL, dataset=name, n_d=5)
-        - quality.values("F1", method=other, dataset=name, n_d=5)
-        for name in SOURCES
-        for other in (CT, LT)
-    }
-    overall = mean(gaps[name, CT].mean() for name in SOURCES)
-    minus = "\N{MINUS SIGN}"
-    yield [
-        f"TabVFL {minus} CT, F1, mean over the sets",
-        "at most 1 point behind",
-        number(overall),
-        "yes" if overall >= -1 else "**no**",
-    ]
-    for name in ("covtype", "bank"):
-        gap = gaps[name, LT]
-        yield [
-            f"TabVFL {minus} LT, F1, {name}",
-            "> 0",
-            interval(gap),
-            "yes" if gap.mean() > 0 else "**no**",
-        ]
+    f1 = {name: f1_of(lines, name) for name in SOURCES}
+    overall = mean((of[TABVFL] - of[CT]).mean() for of in f1.values())
+    what = f"TabVFL {MINUS} CT, F1, mean over the sets"
+    yield [what, "at most 1 point behind", number(overall), met(overall >= -1)]
+    for name in LARGE:
+        gap = f1[name][TABVFL] - f1[name][LT]
+        what = f"TabVFL {MINUS} LT, F1, {name}"
+        yield [what, "> 0", interval(gap), met(gap.mean() > 0)]
+    p = max(PROBABILITIES)
     for name in SOURCES:
-        base = failures.values("F1", dataset=name, on_failure="none")
-        about = {"dataset": name, "probability": max(PROBABILITIES)}
-        cache = failures.values("F1", on_failure="cache", **about)
-        zeros = failures.values("F1", on_failure="zeros", **about)
+        base = failing(lines, name, "none")
+        cache, zeros = (failing(lines, name, how, p) for how in ("cache", "zeros"))
         loss, gain = base - cache, cache - zeros
-        yield [
-            f"Loss through failures of {max(PROBABILITIES)}, cache, {name}",
-            "≤ 3 points",
-            interval(loss),
-            "yes" if loss.mean() <= 3 else "**no**",
-        ]
-        yield [
-            f"Cache {minus} zeros at {max(PROBABILITIES)}, {name}",
-            "≥ 0",
-            interval(gain),
-            "yes" if gain.mean() >= 0 else "**no**",
-        ]
+        what = f"Loss through failures of {p}, cache, {name}"
+        yield [what, "≤ 3 points", interval(loss), met(loss.mean() <= 3)]
+        what = f"Cache {MINUS} zeros at {p}, {name}"
+        yield [what, "≥ 0", interval(gain), met(gain.mean() >= 0)]
 
 
 def write_page(lines):
     """Write the page of the user guide."""
-    (machine,) = (line for line in lines if line["table"] == "machine")
-    quality, failures = Lines(lines, "quality"), Lines(lines, "failures")
-    sizes = {line["dataset"]: line for line in quality.lines if line["n_d"] == 5}
-    tables = {
-        "sizes": listing(
-            "Data",
-            ["Set", "Rows", "Columns", "In the paper"],
-            [
-                [name, f"{line['rows']:,}", line["columns"], SOURCES[name].paper]
-                for name, line in sizes.items()
-            ],
-        ),
-        "bars": listing(
-            "Bars", ["What", "Bar", "Seen", "Met"], [*bar_rows(quality, failures)]
-        ),
-        "quality": listing(
+    machine = one(lines, table="machine")
+    sizes = {x["dataset"]: x for x in select(lines, table="quality", n_d=5)}
+    data = {
+        "Set": "{dataset}",
+        "Rows": "{rows:,}",
+        "Columns": "{columns}",
+        "In the paper": lambda line: SOURCES[line["dataset"]].paper,
+    }
+    costs = ["Cache to none", "Zeros to none", "Cache to zeros"]
+    write(
+        "tabvfl_benchmarks",
+        machine=machine,
+        **machine["plan"],
+        sizes=table("Data", sizes.values(), data),
+        bars=listing("Bars", ["What", "Bar", "Seen", "Met"], bar_rows(lines)),
+        quality=listing(
             "Latent vectors of five dimensions, %: mean ± half of the 95 % interval",
             ["Set", "Metric", *DESIGNS],
-            [*quality_rows(quality)],
+            quality_rows(lines),
         ),
-        "differences": listing(
+        differences=listing(
             "Paired differences of F1 in points: mean ± half of the 95 % interval",
             ["Set", "TabVFL to CT", "TabVFL to LT", "TabVFL to TabVFL-LE"],
-            [*difference_rows(quality)],
+            difference_rows(lines),
         ),
-        "widths": listing(
+        widths=listing(
             "F1 at 16 / 32 / 64 dimensions, %, mean over the seeds",
             ["Set", *DESIGNS],
-            [*width_rows(quality)],
+            width_rows(lines),
         ),
-        "failures": listing(
+        failures=listing(
             "F1 in %, and differences in points: mean ± half of the 95 % interval",
-            [
-                "Set",
-                "Probability",
-                "No failures",
-                "Cache to none",
-                "Zeros to none",
-                "Cache to zeros",
-            ],
-            [*failure_rows(failures)],
+            ["Set", "Probability", "No failures", *costs],
+            failure_rows(lines),
         ),
-    }
-    context = (
-        f"torch {machine['torch']},\nscikit-learn {machine['scikit-learn']}, Python "
-        f"{machine['python']}, one thread of a shared {machine['processor']} machine"
     )
-    PAGE.write_text(
-        TEXT.format(context=context, **machine["plan"], **tables), encoding="utf-8"
-    )
-
-
-TEXT = """\
-..
-   Written by examples/benchmarks/bench_tabvfl_papers.py from its recorded run; change
-   the script, not this page.
-
-.. _tabvfl_benchmarks:
-
-TabVFL against its paper
-========================
-
-The TabVFL paper's figure 5 and its tables III and IV, run again on the data at hand.
-All numbers are ours, measured by ::
-
-    python examples/benchmarks/bench_tabvfl_papers.py
-
-(the lines it printed are kept in ``docs/benchmarks/tabvfl_papers.jsonl``; {context}).
-
-{sizes}
-
-What was asked for, and what was seen
--------------------------------------
-
-{bars}
-
-Latent vectors
---------------
-
-{quality}
-
-{differences}
-
-CT is TabNet on all columns (one party), LT a TabNet at every party, TabVFL-LE an
-encoder at every party and one decoder. Five guests with consecutive columns, and a host
-with the labels. Seventy per cent of the rows to train on, of which 15 % are held out
-for early stopping; at most {epochs} epochs of each phase; {seeds} seeds. The latent
-vectors of those rows train six classifiers (logistic regression, decision tree, random
-forest, perceptron, boosted trees, linear support vector machine), which are tested on
-the latent vectors of the other thirty per cent; the numbers are means over the six. The
-paper pools and splits the latent vectors of *all* rows after training with their
-labels, so that its test rows were trained on; its numbers cannot be compared. It
-reports leads of TabVFL over LT of up to 26 % in F1; here the lead is as in the table,
-and with wider latent vectors it mostly goes.
-
-Their width (the paper's Table III)
------------------------------------
-
-{widths}
-
-At most {width_rows:,} rows, {width_seeds} seed.
-
-Failing parties (the paper's Table IV)
---------------------------------------
-
-{failures}
-
-Two guests, at most {failure_rows:,} rows, {failure_epochs} epochs of each phase in
-batches of {failure_batch_size}, {failure_seeds} seeds, no early stopping. A guest is
-offline for a whole epoch with the probability given.
-"""
-
-
-def recorded():
-    """Lines of the record."""
-    if not RECORD.exists():
-        return []
-    return [json.loads(line) for line in RECORD.read_text("utf-8").splitlines()]
-
-
-def main():
-    """Measure, print, and record a full run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--quick", action="store_true")
-    group.add_argument(
-        "--write-docs", action="store_true", help="write the page from the record"
-    )
-    options = parser.parse_args()
-    if options.write_docs:
-        write_page(recorded())
-        return
-    torch.set_num_threads(1)
-    plan = QUICK if options.quick else FULL
-    done = set() if options.quick else set(map(key, recorded()))
-    with threadpool_limits(1):
-        for line in measurements(plan, options.quick, done):
-            print(json.dumps(line), flush=True)
-            if not options.quick:
-                with RECORD.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
-    if not options.quick:
-        write_page(recorded())
 
 
 if __name__ == "__main__":
-    main()
+    options = command(__doc__).parse_args()
+    resume(options, "tabvfl_papers", measure, key, write_page)

@@ -13,26 +13,25 @@ they are missing.
     python bench_vfedsec.py [--quick | --write-docs]
 """
 
-import argparse
-import gc
-import json
-import os
-import platform
 import time
 import uuid
 from collections import Counter
-from contextlib import contextmanager
-from itertools import count
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count, product
 from math import ceil
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
-from _page import listing
+from _data import folder
+from _measure import interleave, machine, timed
+from _measure import ratio as ratio_of
+from _page import listing, met, rows_of, table, write
+from _record import command, one, run, select
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from threadpoolctl import threadpool_limits
 
 from skvfl import (
     ImageTiles,
@@ -47,16 +46,15 @@ from skvfl.nn import ConvolutionalBottom
 from skvfl.privacy import Aggregator, FixedPoint, KeyRing, Masker
 from skvfl.vfedsec import _parties as _secure
 
-ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "docs" / "benchmarks" / "vfedsec.jsonl"
-PAGE = ROOT / "docs" / "user_guide" / "vfedsec_benchmarks.rst"
-
 BATCH = 256
 ROUNDS = 5
 SLOTS = 4096
+# Calls of the masked path in one measurement.
+CALLS = {"one": 200, "five": 50}
 # Degree 8192; the first chain of moduli is TenSEAL's own for this degree, the second
 # the shortest that leaves one multiplication.
 CHAINS = {"packed": (60, 40, 40, 60), "packed, shortest moduli": (60, 40, 60)}
+BY_ROW = "a ciphertext per row"
 CATEGORIES = {
     "adult": "workclass occupation marital-status relationship race gender "
     "native-country educational-num",
@@ -68,27 +66,12 @@ CATEGORIES = {
 # Measuring
 
 
-def interleave(repetitions, calls=None, **sides):
-    """CPU seconds per call of every side, in turns after one warm-up each."""
-    seconds = {name: [] for name in sides}
-    for repetition in range(repetitions + 1):
-        for name, run in sides.items():
-            n_calls = (calls or {}).get(name, 1)
-            gc.collect()
-            start = time.process_time()
-            for _ in range(n_calls):
-                run()
-            if repetition:
-                seconds[name].append((time.process_time() - start) / n_calls)
-    return seconds
-
-
 def ratio(what, over, under, *, at_most=None, at_least=None, **context):
     """One line: median and spread of the ratios of one repetition each."""
-    ratios = [a / b for a, b in zip(over, under, strict=True)]
+    seen = ratio_of(over, under, rounded=float)
     return {
-        **judged(what, median(ratios), at_most=at_most, at_least=at_least),
-        "spread": [figures(min(ratios)), figures(max(ratios))],
+        **judged(what, seen["ratio"], at_most=at_most, at_least=at_least),
+        "spread": [figures(end) for end in seen["spread"]],
         "over": figures(median(over)),
         "under": figures(median(under)),
         **context,
@@ -105,6 +88,12 @@ def judged(what, value, *, at_most=None, at_least=None, **context):
     return line | context
 
 
+def shares(what, values, **context):
+    """One line: median and spread of shares, one of each repetition."""
+    spread = [figures(min(values)), figures(max(values))]
+    return {**judged(what, median(values), **context), "spread": spread}
+
+
 def figures(value):
     """Four significant digits."""
     return float(f"{value:.4g}")
@@ -119,17 +108,11 @@ def stopwatch():
     spent = Counter()
     spent.secrets = Counter()
     at_work = []
-    places = {
-        (Masker, "_add_masks"): Masker._add_masks,
-        (Masker, "unmask"): Masker.unmask,
-        (_secure, "seal_ids"): _secure.seal_ids,
-        (_secure, "open_ids"): _secure.open_ids,
-        (_secure, "seal_key"): _secure.seal_key,
-        (_secure, "open_key"): _secure.open_key,
-    }
     perform = Party.perform
+    places = [(Masker, "_add_masks"), (Masker, "unmask"), (_secure, "seal_ids")]
+    places += [(_secure, name) for name in ("open_ids", "seal_key", "open_key")]
 
-    def timed(party, operation, arguments):
+    def act(party, operation, arguments):
         at_work[:] = [party.name]
         start = time.process_time()
         try:
@@ -139,24 +122,21 @@ def stopwatch():
                 spent[party.name] += time.process_time() - start
 
     def secret(function):
-        def timed(*arguments, **options):
+        def act(*arguments, **options):
             start = time.process_time()
             try:
                 return function(*arguments, **options)
             finally:
                 spent.secrets[at_work[0]] += time.process_time() - start
 
-        return timed
+        return act
 
-    Party.perform = timed
-    for (where, name), function in places.items():
-        setattr(where, name, secret(function))
-    try:
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(Party, "perform", act))
+        for where, name in places:
+            replaced = secret(getattr(where, name))
+            patches.enter_context(mock.patch.object(where, name, replaced))
         yield spent
-    finally:
-        Party.perform = perform
-        for (where, name), function in places.items():
-            setattr(where, name, function)
 
 
 # The paper's settings
@@ -231,7 +211,7 @@ def images(network):
         "MLP": ({"bottom": (32,), "top": (256, 128, 64)}, 128, 32),
     }
     modules, width, held = networks[network]
-    with np.load(Path(os.environ["SKVFL_DATA"]) / "fashion_mnist_30k.npz") as archive:
+    with np.load(folder() / "fashion_mnist_30k.npz") as archive:
         rows = slice(2 * ROUNDS * BATCH)
         X = archive["x_train"][rows].reshape(-1, 784).astype(np.float32) / 255
         y = archive["y_train"][rows]
@@ -260,86 +240,65 @@ def by_party(setting, repetitions):
     seconds = {(masked, phase): [] for masked in models for phase in phases}
     secrets = {phase: [] for phase in phases}
     for repetition in range(repetitions + 1):
-        for masked, model in models.items():
-            for phase, run in phases.items():
-                with stopwatch() as spent:
-                    start = time.process_time()
-                    run(model)
-                    spent["all"] = time.process_time() - start
-                if repetition:
-                    seconds[masked, phase].append(shared(spent, setting.active))
-                    if masked:
-                        every = {**spent, **spent.secrets, "all": spent.secrets.total()}
-                        secrets[phase].append(shared(every, setting.active))
-    for phase, run in phases.items():
-        traffic = {}
-        for masked, model in models.items():
-            with record_communication() as log:
-                run(model)
-            log = model.communication_ if phase == "training" else log
-            sizes = Counter(
-                {
-                    name: (row["bytes_sent"] + row["bytes_received"]) / 1e6
-                    for name, row in log.by_party().items()
-                    if name != "server"
-                }
-            )
-            traffic[masked] = shared(
-                {**sizes, "all": log.n_bytes / 1e6}, setting.active
-            )
+        for (masked, model), (phase, act) in product(models.items(), phases.items()):
+            with stopwatch() as spent:
+                _, spent["all"] = timed(act, model)
+            if repetition:
+                seconds[masked, phase].append(shared(spent, setting.active))
+                if masked:
+                    every = {**spent, **spent.secrets, "all": spent.secrets.total()}
+                    secrets[phase].append(shared(every, setting.active))
+    for phase, act in phases.items():
+        sent = {m: megabytes(act, models[m], phase, setting.active) for m in models}
         for who in ("active", "passive", "all"):
-            secure, plain = (
-                [each[who] for each in seconds[masked, phase]]
-                for masked in (True, False)
+            context = {"data": setting.name, "phase": phase, "who": who}
+            first = who == "active" and phase == "training"
+            at_most = 0.25 if first and setting.name == "adult" else None
+            secure, plain = ([x[who] for x in seconds[m, phase]] for m in models)
+            alone = [x[who] for x in secrets[phase]]
+            more = [a - b for a, b in zip(secure, plain, strict=True)]
+            yield shares(
+                "masks and sealed ids / total CPU",
+                [a / b for a, b in zip(alone, secure, strict=True)],
+                at_most=at_most,
+                **context,
             )
-            paired = list(zip(secure, plain, strict=True))
-            adult = setting.name == "adult" and phase == "training"
-            bank = setting.name == "bank_marketing" and phase == "training"
-            shares = [(a - b) / a for a, b in paired]
-            alone = [
-                each[who] / a for each, a in zip(secrets[phase], secure, strict=True)
-            ]
             yield {
-                **judged(
-                    "masks and sealed ids / total CPU",
-                    median(alone),
-                    at_most=0.25 if adult and who == "active" else None,
-                    data=setting.name,
-                    phase=phase,
-                    who=who,
-                ),
-                "spread": [figures(min(alone)), figures(max(alone))],
-            }
-            yield {
-                **judged(
+                **shares(
                     "overhead / total CPU",
-                    median(shares),
-                    at_most=0.25 if adult and who == "active" else None,
-                    data=setting.name,
-                    phase=phase,
-                    who=who,
+                    [a / b for a, b in zip(more, secure, strict=True)],
+                    at_most=at_most,
+                    **context,
                 ),
-                "spread": [figures(min(shares)), figures(max(shares))],
                 "seconds": figures(median(secure)),
-                "overhead": figures(median(a - b for a, b in paired)),
+                "overhead": figures(median(more)),
             }
             yield judged(
                 "bytes secured / plain",
-                traffic[True][who] / traffic[False][who],
-                at_most=1.25 if bank and who == "active" else None,
-                data=setting.name,
-                phase=phase,
-                who=who,
-                megabytes=figures(traffic[True][who]),
-                overhead=figures(traffic[True][who] - traffic[False][who]),
+                sent[True][who] / sent[False][who],
+                at_most=1.25 if first and setting.name == "bank_marketing" else None,
+                **context,
+                megabytes=figures(sent[True][who]),
+                overhead=figures(sent[True][who] - sent[False][who]),
             )
+
+
+def megabytes(act, model, phase, active):
+    """What every party sends and receives in one phase."""
+    with record_communication() as log:
+        act(model)
+    log = model.communication_ if phase == "training" else log
+    sizes = {
+        name: (row["bytes_sent"] + row["bytes_received"]) / 1e6
+        for name, row in log.by_party().items()
+        if name != "server"
+    }
+    return shared({**sizes, "all": log.n_bytes / 1e6}, active)
 
 
 def shared(amounts, active):
     """The active party's, the mean of the passive ones, and all together."""
-    passive = [
-        amount for name, amount in amounts.items() if name not in (active, "all")
-    ]
+    passive = [x for name, x in amounts.items() if name not in (active, "all")]
     return {
         "active": amounts[active],
         "passive": sum(passive) / len(passive),
@@ -354,14 +313,11 @@ def epochs(adult, quick, repetitions):
     """Epoch of vFedSec over the same graph without masks, and over SplitNN."""
     n_rows, n_epochs = (5_000, 1) if quick else (24_000, 2)
     X, y = adult.X[:n_rows], adult.y[:n_rows]
+    wide = {"bottom": (512, 256), "top": (512,), "cut_width": 64}
     networks = {
         "hidden (64,), cut 32 (the defaults)": {},
         "linear, cut 64 (the paper's for adult)": adult.network,
-        "hidden (512, 256), cut 64": {
-            "bottom": (512, 256),
-            "top": (512,),
-            "cut_width": 64,
-        },
+        "hidden (512, 256), cut 64": wide,
     }
     for name, network in networks.items():
         common = {
@@ -376,24 +332,13 @@ def epochs(adult, quick, repetitions):
             "unmasked": VFedSecClassifier(**common, masked=False),
             "splitnn": SplitNNClassifier(**common, aggregation="sum"),
         }
-        seconds = interleave(
-            repetitions, **{k: lambda m=m: m.fit(X, y) for k, m in models.items()}
-        )
+        sides = {key: partial(model.fit, X, y) for key, model in models.items()}
+        masked, unmasked, split = interleave(repetitions, sides).values()
         context = {"network": name, "rows": n_rows, "epochs": n_epochs, "parties": 5}
         at_most = 1.25 if not network else None
-        yield ratio(
-            "vFedSec epoch / unmasked",
-            seconds["masked"],
-            seconds["unmasked"],
-            at_most=at_most,
-            **context,
-        )
-        yield ratio(
-            "vFedSec epoch / SplitNN(sum) epoch",
-            seconds["masked"],
-            seconds["splitnn"],
-            **context,
-        )
+        what = "vFedSec epoch / unmasked"
+        yield ratio(what, masked, unmasked, at_most=at_most, **context)
+        yield ratio("vFedSec epoch / SplitNN(sum) epoch", masked, split, **context)
 
 
 # Masks beside homomorphic encryption
@@ -405,9 +350,7 @@ class Sum:
     def __init__(self, n_clients, bits=32):
         self.names = [f"client{i}" for i in range(n_clients)]
         rings = {name: KeyRing(name) for name in (*self.names, "server")}
-        start = time.process_time()
-        self._agree(rings)
-        self.agreement_seconds = (time.process_time() - start) / len(rings)
+        self.agreement_seconds = timed(self._agree, rings)[1] / len(rings)
         numbers = FixedPoint(n_clients, bound=1000.0, bits=bits)
         self.maskers = [Masker(rings[n], self.names, numbers) for n in self.names]
         self._aggregator = Aggregator(rings["server"], self.names, numbers)
@@ -448,12 +391,8 @@ class Packed:
 
     def __init__(self, tenseal, moduli):
         self._tenseal = tenseal
-        self._context = tenseal.context(
-            tenseal.SCHEME_TYPE.CKKS,
-            8192,
-            coeff_mod_bit_sizes=list(moduli),
-            n_threads=1,
-        )
+        settings = {"coeff_mod_bit_sizes": list(moduli), "n_threads": 1}
+        self._context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, 8192, **settings)
         self._context.global_scale = 2.0 ** moduli[1]
 
     def encrypt(self, X):
@@ -506,10 +445,9 @@ def encryption(quick, repetitions):
     floats = X.astype(np.float32), W.astype(np.float32)
     masks = Sum(5)
     assert np.allclose(masks.everybody(*floats), 5 * X @ W, atol=1e-3)
-    calls = {"one": 200, "five": 50}
     ours = {
-        "one": lambda: masks.one_client(*floats),
-        "five": lambda: masks.everybody(*floats),
+        "one": partial(masks.one_client, *floats),
+        "five": partial(masks.everybody, *floats),
     }
     message_bytes = _wire.measure(masks.one_client(*floats))[0]
     try:
@@ -517,79 +455,46 @@ def encryption(quick, repetitions):
     except ImportError:
         yield {"what": "CKKS", "skipped": "pip install tenseal"}
     else:
-        bars = {"packed": (690, 250), "a ciphertext per row": (None, 10_000)}
-        n_by_row = 16 if quick else 64
-        schemes = {
-            **{name: (Packed(tenseal, moduli), X) for name, moduli in CHAINS.items()},
-            "a ciphertext per row": (
-                ByRow(tenseal, CHAINS["packed"]),
-                X[:n_by_row],
-            ),
-        }
-        for name, (scheme, rows) in schemes.items():
-            yield from against_ckks(
-                name,
-                scheme,
-                rows,
-                W,
-                ours,
-                calls,
-                bars.get(name, (None, None)),
-                message_bytes,
-                repetitions,
-            )
+        more = ours, message_bytes, repetitions
+        for name, moduli in CHAINS.items():
+            bars = (690, 250) if name == "packed" else (None, None)
+            yield from against_ckks(name, Packed(tenseal, moduli), X, W, bars, *more)
+        scheme, rows = ByRow(tenseal, CHAINS["packed"]), X[: 16 if quick else 64]
+        yield from against_ckks(BY_ROW, scheme, rows, W, (None, 10_000), *more)
+        yield from batch_sizes(tenseal, quick, repetitions)
     try:
         from phe import paillier
     except ImportError:
         yield {"what": "Paillier", "skipped": "phe is not installed"}
     else:
-        yield from against_paillier(paillier, X[:1], W, ours, calls, repetitions)
-    yield from batch_sizes(quick, repetitions)
+        yield from against_paillier(paillier, X[:1], W, ours, min(repetitions, 3))
 
 
-def against_ckks(name, scheme, X, W, ours, calls, bars, message_bytes, repetitions):
+def against_ckks(name, scheme, X, W, bars, ours, message_bytes, repetitions):
     """One way of packing against the masked path."""
     assert np.allclose(scheme.decrypted(X, W), X @ W, atol=1e-3)
     factor = BATCH / len(X)
-    seconds = interleave(
-        repetitions,
-        calls,
-        **ours,
-        encrypt=lambda: scheme.encrypt(X),
-        product=lambda: scheme.product(X, W),
-        end_to_end=lambda: scheme.decrypted(X, W),
-    )
     theirs = {
-        side: [factor * s for s in seconds[side]]
-        for side in ("encrypt", "product", "end_to_end")
+        "encrypt": partial(scheme.encrypt, X),
+        "product": partial(scheme.product, X, W),
+        "end_to_end": partial(scheme.decrypted, X, W),
     }
+    seconds = interleave(repetitions, ours | theirs, CALLS)
+    encrypt, product, whole = ([factor * s for s in seconds[side]] for side in theirs)
+    both = [4 * a + b for a, b in zip(product, whole, strict=True)]
     context = {"packing": name, "rows_measured": len(X)}
     yield ratio(
         "CKKS / masked path, the encrypting party alone",
-        theirs["product"],
+        product,
         seconds["one"],
         at_least=bars[0],
-        encrypt=figures(median(theirs["encrypt"])),
+        encrypt=figures(median(encrypt)),
         **context,
     )
-    yield ratio(
-        "CKKS / masked path, end to end",
-        theirs["end_to_end"],
-        seconds["five"],
-        at_least=bars[1],
-        **context,
-    )
-    yield ratio(
-        "CKKS / masked path, five clients on both sides",
-        [
-            4 * product + whole
-            for product, whole in zip(
-                theirs["product"], theirs["end_to_end"], strict=True
-            )
-        ],
-        seconds["five"],
-        **context,
-    )
+    what = "CKKS / masked path, end to end"
+    yield ratio(what, whole, seconds["five"], at_least=bars[1], **context)
+    what = "CKKS / masked path, five clients on both sides"
+    yield ratio(what, both, seconds["five"], **context)
     ciphertexts = scheme.encrypt(X)
     if not isinstance(ciphertexts, list):
         ciphertexts = [ciphertexts]
@@ -605,12 +510,11 @@ def against_ckks(name, scheme, X, W, ours, calls, bars, message_bytes, repetitio
     )
 
 
-def against_paillier(paillier, X, W, ours, calls, repetitions):
+def against_paillier(paillier, X, W, ours, repetitions):
     """Paillier at phe's default key size, extrapolated from one row."""
     public, private = paillier.generate_paillier_keypair()
-    repetitions = min(repetitions, 3)
 
-    def product():
+    def multiply():
         encrypted = [public.encrypt(float(x)) for x in X[0]]
         return [
             sum(e * float(w) for e, w in zip(encrypted, column, strict=True))
@@ -618,48 +522,32 @@ def against_paillier(paillier, X, W, ours, calls, repetitions):
         ]
 
     def end_to_end():
-        return [private.decrypt(each) for each in product()]
+        return [private.decrypt(each) for each in multiply()]
 
     assert np.allclose(end_to_end(), (X @ W)[0])
-    seconds = interleave(
-        repetitions, calls, **ours, product=product, end_to_end=end_to_end
-    )
+    sides = {**ours, "product": multiply, "whole": end_to_end}
+    one, five, product, whole = interleave(repetitions, sides, CALLS).values()
     context = {"rows_measured": 1, "key": public.n.bit_length()}
     for what, theirs, mine in (
-        ("the encrypting party alone", "product", "one"),
-        ("end to end", "end_to_end", "five"),
+        ("the encrypting party alone", product, one),
+        ("end to end", whole, five),
     ):
-        yield ratio(
-            f"Paillier / masked path, {what}",
-            [BATCH * s for s in seconds[theirs]],
-            seconds[mine],
-            **context,
-        )
+        whole_batch = [BATCH * s for s in theirs]
+        yield ratio(f"Paillier / masked path, {what}", whole_batch, mine, **context)
 
 
-def batch_sizes(quick, repetitions):
+def batch_sizes(tenseal, quick, repetitions):
     """Figure 2: the same product for several batch sizes."""
-    try:
-        import tenseal
-    except ImportError:
-        return
     scheme, masks = Packed(tenseal, CHAINS["packed"]), Sum(5)
     for n_rows in (64, 256) if quick else (64, 128, 256, 512, 1024):
         X, W = product_operands(n_rows)
-        floats = X.astype(np.float32), W.astype(np.float32)
-        seconds = interleave(
-            repetitions,
-            {"masked": 100},
-            masked=lambda f=floats: masks.one_client(*f),
-            packed=lambda x=X, w=W: scheme.product(x, w),
-        )
-        yield ratio(
-            "CKKS / masked path by batch size",
-            seconds["packed"],
-            seconds["masked"],
-            packing="packed",
-            batch=n_rows,
-        )
+        sides = {
+            "masked": partial(masks.one_client, *map(np.float32, (X, W))),
+            "packed": partial(scheme.product, X, W),
+        }
+        masked, packed = interleave(repetitions, sides, {"masked": 100}).values()
+        what = "CKKS / masked path by batch size"
+        yield ratio(what, packed, masked, packing="packed", batch=n_rows)
 
 
 def estimates(settings, lines):
@@ -677,27 +565,19 @@ def estimates(settings, lines):
     size = measured["bytes CKKS / masked message"]["full_ciphertext"]
     column = whole["encrypt"] / 8
     weight = (whole["over"] - whole["encrypt"]) / 64
-    totals = {
-        (line["data"], line["who"]): line
-        for line in lines
-        if line["what"] == "bytes secured / plain" and line["phase"] == "training"
-    }
+    trained = select(lines, what="bytes secured / plain", phase="training")
     for setting in settings:
         width = setting.network["cut_width"]
-        seconds = {
-            name: ROUNDS * held * (column + weight * width)
-            for name, held in setting.held.items()
-        }
-        seconds = shared({**seconds, "all": 0}, setting.active)
-        ciphertexts = {
-            name: ceil(BATCH * width / SLOTS)
-            + (ceil(held * width / SLOTS) if name in setting.clustered else 0)
-            for name, held in setting.held.items()
-        }
-        sent = {name: ROUNDS * n * size / 1e6 for name, n in ciphertexts.items()}
-        sent = shared({**sent, "all": 0}, setting.active)
+        seconds, sent = {"all": 0}, {"all": 0}
+        for name, held in setting.held.items():
+            n_ciphertexts = ceil(BATCH * width / SLOTS)
+            if name in setting.clustered:
+                n_ciphertexts += ceil(held * width / SLOTS)
+            seconds[name] = ROUNDS * held * (column + weight * width)
+            sent[name] = ROUNDS * n_ciphertexts * size / 1e6
+        seconds, sent = (shared(each, setting.active) for each in (seconds, sent))
         for who in ("active", "passive"):
-            ours = totals[setting.name, who]
+            ours = one(trained, data=setting.name, who=who)
             plain = ours["megabytes"] - ours["overhead"]
             yield judged(
                 "estimated bytes under CKKS / vFedSec, training",
@@ -718,17 +598,14 @@ def mask_costs(quick, repetitions):
     """Table 3: one client's masks by number of clients, and by speed of the cipher."""
     values = np.random.default_rng(0).normal(size=(BATCH, 64)).astype(np.float32)
     sums = {n: Sum(n) for n in (2, 5, 20, 100)}
-    calls = {str(n): max(1, (20 if quick else 200) // n) for n in sums}
-    seconds = interleave(
-        repetitions,
-        calls,
-        **{str(n): lambda s=s: s.one_client(values) for n, s in sums.items()},
-    )
+    calls = {n: max(1, (20 if quick else 200) // n) for n in sums}
+    sides = {n: partial(each.one_client, values) for n, each in sums.items()}
+    seconds = interleave(repetitions, sides, calls)
     for n, each in sums.items():
         yield {
             "what": "masks of one client",
             "clients": n,
-            "seconds": figures(median(seconds[str(n)])),
+            "seconds": figures(median(seconds[n])),
             "key_agreement_seconds": figures(each.agreement_seconds),
         }
     _, five, twenty, hundred = seconds.values()
@@ -758,9 +635,8 @@ def keystream(bits, shape, repetitions):
     n_calls = max(1, (1 << 25) // total.nbytes // 4)
     seconds = interleave(
         repetitions,
+        {"masks": lambda: masker._add_masks(total, next(nonces)), "cipher": cipher},
         {"masks": n_calls, "cipher": n_calls},
-        masks=lambda: masker._add_masks(total, next(nonces)),
-        cipher=cipher,
     )
     return ratio(
         "mask throughput / key stream",
@@ -773,24 +649,12 @@ def keystream(bits, shape, repetitions):
     )
 
 
-def measurements(quick):
+def measure(quick):
     """Everything, line by line."""
     repetitions = 5 if quick else 9
-    yield {
-        "what": "machine",
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "threads": 1,
-        "repetitions": repetitions,
-        "quick": quick,
-    }
+    yield {"what": "machine", **machine(quick), "repetitions": repetitions}
+    settings = [*map(tabular, CATEGORIES), images("MLP"), images("CNN")]
     lines = []
-    settings = [
-        tabular("adult"),
-        tabular("bank_marketing"),
-        images("MLP"),
-        images("CNN"),
-    ]
     for part in (
         mask_costs(quick, repetitions),
         encryption(quick, repetitions),
@@ -805,54 +669,35 @@ def measurements(quick):
 
 # The page
 
-ADULT, BANK, CNN, MLP = (
-    "adult",
-    "bank_marketing",
-    "fashion_mnist, CNN",
-    "fashion_mnist, MLP",
-)
-# CPU seconds: training total and overhead, testing total and overhead (Tables 1 and 4).
-PAPER_SECONDS = {
-    (ADULT, "active"): (0.7379, 0.1909, 0.2738, 0.1889),
-    (ADULT, "passive"): (0.1588, 0.1143, 0.1413, 0.1124),
-    (BANK, "active"): (1.044, 0.1881, 0.3057, 0.1864),
-    (BANK, "passive"): (0.1633, 0.1089, 0.1363, 0.1075),
-    (CNN, "active"): (1.016, 0.3240, 0.6286, 0.3189),
-    (CNN, "passive"): (0.8504, 0.2301, 0.5282, 0.2300),
-    (MLP, "active"): (0.5438, 0.3304, 0.4723, 0.3301),
-    (MLP, "passive"): (0.3947, 0.2003, 0.3338, 0.2003),
-}
-# Megabytes: the same four (Table 2; our copy of the paper has no table for the MLP).
-PAPER_MEGABYTES = {
-    (ADULT, "active"): (0.88, 0.14, 0.57, 0.14),
-    (ADULT, "passive"): (0.85, 0.13, 0.44, 0.13),
-    (BANK, "active"): (0.88, 0.14, 0.57, 0.14),
-    (BANK, "passive"): (0.79, 0.13, 0.44, 0.13),
-    (CNN, "active"): (6.24, 0.21, 3.31, 0.21),
-    (CNN, "passive"): (5.99, 0.05, 3.06, 0.05),
-}
-# SEAL, training: CPU seconds, and megabytes in total.
-PAPER_SEAL = {
-    (ADULT, "active"): (509.3, 8.41),
-    (ADULT, "passive"): (388.5, 8.39),
-    (BANK, "active"): (1075, 8.41),
-    (BANK, "passive"): (111.3, 8.32),
-    (CNN, "active"): (79180, 76.85),
-    (CNN, "passive"): (79180, 76.60),
-    (MLP, "active"): (1207, None),
-    (MLP, "passive"): (1207, None),
-}
-PHASES = ("training", "testing")
-COLUMNS = (
-    "Data",
-    "Party",
-    "Training",
-    "Overhead",
-    "Share",
-    "Testing",
-    "Overhead",
-    "Share",
-)
+ADULT, BANK = "adult", "bank_marketing"
+CNN, MLP = "fashion_mnist, CNN", "fashion_mnist, MLP"
+# By data and party: CPU seconds of training in all and as overhead, and of testing
+# (Tables 1 and 4); the same in megabytes (Table 2; our copy of the paper has no table
+# for the MLP); SEAL's CPU seconds and megabytes in training.
+PAPER = """
+adult|active|0.7379 0.1909 0.2738 0.1889|0.88 0.14 0.57 0.14|509.3 8.41
+adult|passive|0.1588 0.1143 0.1413 0.1124|0.85 0.13 0.44 0.13|388.5 8.39
+bank_marketing|active|1.044 0.1881 0.3057 0.1864|0.88 0.14 0.57 0.14|1075 8.41
+bank_marketing|passive|0.1633 0.1089 0.1363 0.1075|0.79 0.13 0.44 0.13|111.3 8.32
+fashion_mnist, CNN|active|1.016 0.324 0.6286 0.3189|6.24 0.21 3.31 0.21|79180 76.85
+fashion_mnist, CNN|passive|0.8504 0.2301 0.5282 0.23|5.99 0.05 3.06 0.05|79180 76.6
+fashion_mnist, MLP|active|0.5438 0.3304 0.4723 0.3301||1207
+fashion_mnist, MLP|passive|0.3947 0.2003 0.3338 0.2003||1207
+"""
+
+
+def paper(column):
+    """One column of the paper's numbers, by data and party."""
+    return {
+        (data, who): [*map(float, cells[column].split())]
+        for data, who, *cells in rows_of(PAPER)
+        if cells[column]
+    }
+
+
+PAPER_SECONDS, PAPER_MEGABYTES, PAPER_SEAL = map(paper, range(3))
+COLUMNS = ["Data", "Party", "Training", "Overhead", "Share", "Testing"]
+COLUMNS += ["Overhead", "Share"]
 
 
 def number(value, digits=3):
@@ -864,360 +709,137 @@ def number(value, digits=3):
     return f"{value:.{digits}g}"
 
 
-def select(lines, what, **where):
-    """All lines of one measurement, in the order of the record."""
-    return [
-        line
-        for line in lines
-        if line["what"] == what
-        and all(line.get(key) == value for key, value in where.items())
-    ]
-
-
 def spread(line):
     """Ratio and its range."""
     low, high = line["spread"]
     return f"{number(line['ratio'])} ({number(low)} to {number(high)})"
 
 
+def column(field, scale=1):
+    """Write a field of a line."""
+    return lambda line: number(scale * line[field])
+
+
 def bars_table(lines):
     """All measurements that have a bar."""
     rows = []
-    for line in lines:
-        if "bar" not in line:
-            continue
-        fields = ("network", "data", "phase", "who", "packing", "bits", "shape")
-        where = [str(line[f]) for f in fields if f in line]
+    for line in (line for line in lines if "bar" in line):
+        fields = ("network", "data", "phase", "who", "packing")
+        where = ", ".join(line[field] for field in fields if field in line)
         if "bits" in line:
-            height, width = line["shape"]
-            where = [f"{line['bits']} bits, {height} × {width}"]
+            where = "{bits} bits, {shape[0]} × {shape[1]}".format_map(line)
         seen = spread(line) if "spread" in line else number(line["ratio"], 4)
-        rows.append(
-            (
-                line["what"],
-                ", ".join(where),
-                line["bar"],
-                seen,
-                "yes" if line["met"] else "**no**",
-            )
-        )
-    return listing(
-        "Bars", ("What", "Where", "Bar", "Seen: median (range)", "Met"), rows
-    )
+        rows.append((line["what"], where, line["bar"], seen, met(line["met"])))
+    header = ("What", "Where", "Bar", "Seen: median (range)", "Met")
+    return listing("Bars", header, rows)
+
+
+def totals(total, overhead, scale=1):
+    """Cells of a total, an overhead, and its share."""
+    share = f"{100 * (overhead / total):.3g} %"
+    return number(scale * total), number(scale * overhead), share
 
 
 def ours_table(lines, what, total, scale, title):
     """Tables 1 and 2 as measured here."""
     rows = []
-    for data in (ADULT, BANK, CNN, MLP):
-        for who in ("active", "passive", "all"):
-            row = [data, who]
-            for phase in PHASES:
-                (line,) = select(lines, what, data=data, phase=phase, who=who)
-                share = line["overhead"] / line[total]
-                row += [
-                    number(scale * line[total]),
-                    number(scale * line["overhead"]),
-                    f"{100 * share:.3g} %",
-                ]
-            rows.append(row)
+    for data, who in product((ADULT, BANK, CNN, MLP), ("active", "passive", "all")):
+        row = [data, who]
+        for phase in ("training", "testing"):
+            line = one(lines, what=what, data=data, phase=phase, who=who)
+            row += totals(line[total], line["overhead"], scale)
+        rows.append(row)
     return listing(title, COLUMNS, rows)
 
 
 def paper_table(numbers, title):
     """Tables 1 and 2 as published."""
-    rows = []
-    for (data, who), values in numbers.items():
-        row = [data, who]
-        for total, overhead in (values[:2], values[2:]):
-            row += [
-                number(total),
-                number(overhead),
-                f"{100 * overhead / total:.3g} %",
-            ]
-        rows.append(row)
+    rows = [
+        (*of, *totals(*values[:2]), *totals(*values[2:]))
+        for of, values in numbers.items()
+    ]
     return listing(title, COLUMNS, rows)
 
 
 def product_table(lines):
     """One product under each scheme."""
-    rows = []
-    names = {
-        name: ("CKKS", {"packing": name})
-        for name in ("packed", "packed, shortest moduli", "a ciphertext per row")
-    }
+    names = {name: ("CKKS", {"packing": name}) for name in (*CHAINS, BY_ROW)}
     names["Paillier, a ciphertext per number"] = ("Paillier", {})
+    sides = ("the encrypting party alone", "end to end", "five clients on both sides")
+    rows = []
     for name, (scheme, where) in names.items():
         found = [
-            select(lines, f"{scheme} / masked path, {side}", **where)
-            for side in (
-                "the encrypting party alone",
-                "end to end",
-                "five clients on both sides",
-            )
+            select(lines, what=f"{scheme} / masked path, {side}", **where)
+            for side in sides
         ]
-        if not found[0]:
-            continue
-        row = [name, number(1e3 * found[0][0]["over"])]
-        row += [spread(each[0]) if each else "—" for each in found]
-        size = select(lines, f"bytes {scheme} / masked message", **where)
-        row.append(number(size[0]["ratio"]) if size else "—")
-        rows.append(row)
-    header = (
-        "Scheme",
-        "Encrypt and multiply, ms",
-        "÷ one client masked",
-        "End to end ÷ five clients masked",
-        "Five clients on both sides",
-        "Bytes ÷ masked",
-    )
+        if found[0]:
+            milliseconds = number(1e3 * found[0][0]["over"])
+            ratios = [spread(*each) if each else "—" for each in found]
+            size = select(lines, what=f"bytes {scheme} / masked message", **where)
+            size = number(size[0]["ratio"] if size else None)
+            rows.append((name, milliseconds, *ratios, size))
+    ours = ("÷ one client masked", "End to end ÷ five clients masked")
+    both = ("Five clients on both sides", "Bytes ÷ masked")
+    header = ("Scheme", "Encrypt and multiply, ms", *ours, *both)
     return listing("Ours: (256 × 8) @ (8 × 8)", header, rows)
-
-
-def batch_table(lines):
-    """Figure 2."""
-    rows = [
-        (
-            line["batch"],
-            number(1e3 * line["under"]),
-            number(1e3 * line["over"]),
-            spread(line),
-        )
-        for line in select(lines, "CKKS / masked path by batch size")
-    ]
-    header = ("Rows", "One client masked, ms", "CKKS packed, ms", "Ratio")
-    return listing("Ours: (rows × 8) @ (8 × 8)", header, rows)
 
 
 def estimate_table(lines):
     """Training under encryption, estimated."""
+    what = "estimated bytes under CKKS / vFedSec, training"
     rows = []
-    for line in select(lines, "estimated bytes under CKKS / vFedSec, training"):
-        data, who = line["data"], line["who"]
-        (ours,) = select(
-            lines, "overhead / total CPU", data=data, phase="training", who=who
-        )
-        seconds, megabytes = PAPER_SEAL[data, who]
-        rows.append(
-            (
-                data,
-                who,
-                number(ours["overhead"]),
-                number(line["seconds"]),
-                number(line["seconds"] / ours["overhead"]),
-                number(line["megabytes"]),
-                number(line["ratio"]),
-                number(seconds),
-                number(megabytes),
-            )
-        )
-    header = (
-        "Data",
-        "Party",
-        "Masks, s",
-        "CKKS, s",
-        "Ratio",
-        "CKKS, MB in all",
-        "÷ vFedSec's",
-        "Paper's SEAL, s",
-        "Paper's SEAL, MB",
-    )
+    for line in select(lines, what=what):
+        where = {"data": line["data"], "who": line["who"]}
+        ours = one(lines, what="overhead / total CPU", phase="training", **where)
+        masks, seconds = ours["overhead"], line["seconds"]
+        cells = masks, seconds, seconds / masks, line["megabytes"], line["ratio"]
+        seal, *size = PAPER_SEAL[line["data"], line["who"]]
+        cells = *cells, seal, *(size or [None])
+        rows.append((*where.values(), *map(number, cells)))
+    costs = ("Masks, s", "CKKS, s", "Ratio", "CKKS, MB in all", "÷ vFedSec's")
+    header = ("Data", "Party", *costs, "Paper's SEAL, s", "Paper's SEAL, MB")
     return listing("Ours, and the paper's last", header, rows)
 
 
 def epoch_table(lines):
     """Epochs."""
-    rows = []
-    for line in select(lines, "vFedSec epoch / unmasked"):
-        (split,) = select(
-            lines, "vFedSec epoch / SplitNN(sum) epoch", network=line["network"]
-        )
-        rows.append((line["network"], spread(line), spread(split)))
-    header = ("Network", "÷ the same without masks", "÷ SplitNN, sum")
-    return listing("Ours: adult, 5 parties, batch 256", header, rows)
+    split = "vFedSec epoch / SplitNN(sum) epoch"
+    columns = {
+        "Network": "{network}",
+        "÷ the same without masks": spread,
+        "÷ SplitNN, sum": lambda line: spread(
+            one(lines, what=split, network=line["network"])
+        ),
+    }
+    shown = select(lines, what="vFedSec epoch / unmasked")
+    return table("Ours: adult, 5 parties, batch 256", shown, columns)
 
 
-def mask_table(lines):
-    """Table 3."""
-    rows = [
-        (
-            line["clients"],
-            number(1e3 * line["seconds"]),
-            number(1e3 * line["key_agreement_seconds"]),
-        )
-        for line in select(lines, "masks of one client")
-    ]
-    header = ("Clients", "One client's message, ms", "One key agreement, ms")
-    return listing("Ours: 256 × 64 numbers of 32 bits", header, rows)
-
-
-def speed_table(lines):
-    """Masks beside the cipher."""
-    rows = []
-    for line in select(lines, "mask throughput / key stream"):
-        height, width = line["shape"]
-        rows.append(
-            (
-                f"{height} × {width}, {line['bits']} bits",
-                number(line["gigabytes_per_second"]),
-                spread(line),
-            )
-        )
-    header = ("Numbers", "Masks, GB/s", "÷ the cipher's own speed")
-    return listing("Ours: four masks", header, rows)
-
-
-TEMPLATE = """..
-   Written by examples/benchmarks/bench_vfedsec.py from its recorded run; change
-   the script, not this page.
-
-.. _vfedsec_benchmarks:
-
-vFedSec against its paper
-=========================
-
-What masks, keys and sealed row ids cost, and what homomorphic encryption would cost
-instead: Tables 1 to 4 and Figure 2 of the vFedSec paper, measured again. Tables say
-whose numbers they hold: *ours* were measured by ::
-
-    python examples/benchmarks/bench_vfedsec.py
-
-(the lines it printed are kept in ``docs/benchmarks/vfedsec.jsonl``; Python {python},
-one thread of a shared {processor} machine, CPU time, medians of {repetitions}
-repetitions or twice as many, all sides in turns), the others are copied from the paper.
-
-Do not compare the absolute numbers of the two: machines and frameworks differ. The
-paper runs Flower; here all parties are in one process. Compare shares and ratios.
-
-What was asked for, and what we saw
------------------------------------
-
-{bars}
-
-The bars are this project's own; 690 and 9.6 are the paper's claims.
-
-{missed}
-
-CPU time per party (the paper's Table 1)
-----------------------------------------
-
-Five rounds of 256 rows with one key agreement, in training and again in testing.
-*Total* is the CPU time of a party's operations, without preparing its columns.
-*Overhead* is what is left after subtracting the same run with ``masked=False``, which
-also computes in fixed point. *Passive* is the mean over the passive clients. *All* is
-the whole call of ``fit`` or ``predict``: parties, server, transport, validation.
-
-{seconds}
-
-{paper_seconds}
-
-Of that overhead, the masks themselves and sealing and opening the row ids take
-{secrets} of the active party's total on adult in training; the rest is the agreement on
-keys, authentication tags, and the messages' growth.
-
-The shares differ because what they are shares of differs: without masks, the active
-party on adult takes {plain_ms} ms here and {paper_plain_ms} ms in the paper. The masks
-themselves take {mask_ms} ms here and {paper_mask_ms} ms there.
-
-Megabytes per party (Table 2)
------------------------------
-
-Sent and received, requests included, from ``communication_``.
-
-{megabytes}
-
-{paper_megabytes}
-
-An epoch
---------
-
-``fit`` with and without masks, keys renewed every five rounds. The larger the network,
-the less the masks weigh.
-
-{epochs}
-
-Homomorphic encryption: one product
------------------------------------
-
-The paper's ablation: a batch of 256 × 8 times a weight matrix of 8 × 8. CKKS is
-TenSEAL's, degree 8192: with the chain of moduli that its documentation takes for this
-degree, with the shortest that leaves one multiplication, and with a ciphertext per row.
-The masked path is the product in float32, fixed-point numbers, four masks, and an
-authentication tag, which CKKS does not have. *End to end* counts decryption, or five
-clients' messages and their sum; against one client under CKKS, five masked ones are
-measured. The next column has five clients on both sides (additions under CKKS not
-counted). {paillier}
-
-{product}
-
-The paper reports 910 to 38,000 times, with both sides written in Python loops. Its
-Figure 2, by batch size:
-
-{batches}
-
-Packed CKKS costs the same up to 4,096 rows, so that its ratio falls with the batch.
-
-Homomorphic encryption: training
---------------------------------
-
-Estimated from the product above, as the paper estimates it: in each of five rounds a
-client encrypts what its last linear layer is given, multiplies, and sends its part of
-the secure layer in full ciphertexts; so does, in clusters, the gradient of the linear
-layer, which vFedSec masks. Nothing is decrypted, other gradients are in the clear.
-Full ciphertexts with the shortest moduli have {shorter} of the bytes counted here.
-
-{estimates}
-
-Masks by number of clients (Table 3)
-------------------------------------
-
-{masks}
-
-The cost is linear: a further client from 20 to 100 costs {linear}
-times what it costs from 5 to 20.
-
-{speed}
-
-The cipher's own speed is that of AES-256-CTR into a buffer of 64 KiB that stays in the
-processor's cache, measured in the same turns.
-"""
-
-
-def page(lines):
-    """The page of the user guide."""
-    machine = lines[0]
-    (active,) = select(
-        lines, "overhead / total CPU", data=ADULT, phase="training", who="active"
-    )
+def write_page(lines):
+    """Write the page of the user guide."""
+    where = {"data": ADULT, "phase": "training", "who": "active"}
+    active = one(lines, what="overhead / total CPU", **where)
     total, overhead, *_ = PAPER_SECONDS[ADULT, "active"]
     paillier = "Paillier was not measured: phe was not installed."
-    if select(lines, "Paillier / masked path, end to end"):
+    if select(lines, what="Paillier / masked path, end to end"):
         paillier = (
             "Paillier is that of phe with its default key, extrapolated from one row."
         )
-    (linear,) = select(lines, "cost of one more client: from 20 to 100 / from 5 to 20")
+    linear = "cost of one more client: from 20 to 100 / from 5 to 20"
     sizes = [
-        line["full_ciphertext"] for line in select(lines, "bytes CKKS / masked message")
+        line["full_ciphertext"]
+        for line in select(lines, what="bytes CKKS / masked message")
     ]
-    return TEMPLATE.format(
-        python=machine["python"],
-        processor=machine["processor"],
-        repetitions=machine["repetitions"],
+    write(
+        "vfedsec_benchmarks",
+        machine=one(lines, what="machine"),
         bars=bars_table(lines),
         missed=missed_list(lines),
         seconds=ours_table(
             lines, "overhead / total CPU", "seconds", 1e3, "Ours, milliseconds"
         ),
         paper_seconds=paper_table(PAPER_SECONDS, "The paper's, seconds"),
-        secrets=spread(
-            *select(
-                lines,
-                "masks and sealed ids / total CPU",
-                data=ADULT,
-                phase="training",
-                who="active",
-            )
-        ),
+        secrets=spread(one(lines, what="masks and sealed ids / total CPU", **where)),
         plain_ms=number(1e3 * (active["seconds"] - active["overhead"])),
         paper_plain_ms=number(1e3 * (total - overhead)),
         mask_ms=number(1e3 * active["overhead"]),
@@ -1229,12 +851,37 @@ def page(lines):
         epochs=epoch_table(lines),
         paillier=paillier,
         product=product_table(lines),
-        batches=batch_table(lines),
+        batches=table(
+            "Ours: (rows × 8) @ (8 × 8)",
+            select(lines, what="CKKS / masked path by batch size"),
+            {
+                "Rows": "{batch}",
+                "One client masked, ms": column("under", 1e3),
+                "CKKS packed, ms": column("over", 1e3),
+                "Ratio": spread,
+            },
+        ),
         estimates=estimate_table(lines),
-        masks=mask_table(lines),
+        masks=table(
+            "Ours: 256 × 64 numbers of 32 bits",
+            select(lines, what="masks of one client"),
+            {
+                "Clients": "{clients}",
+                "One client's message, ms": column("seconds", 1e3),
+                "One key agreement, ms": column("key_agreement_seconds", 1e3),
+            },
+        ),
         shorter=f"{100 * sizes[1] / sizes[0]:.0f} %" if sizes else "—",
-        linear=spread(linear),
-        speed=speed_table(lines),
+        linear=spread(one(lines, what=linear)),
+        speed=table(
+            "Ours: four masks",
+            select(lines, what="mask throughput / key stream"),
+            {
+                "Numbers": "{shape[0]} × {shape[1]}, {bits} bits",
+                "Masks, GB/s": column("gigabytes_per_second"),
+                "÷ the cipher's own speed": spread,
+            },
+        ),
     )
 
 
@@ -1257,38 +904,12 @@ REASONS = {
 
 def missed_list(lines):
     """Why what was missed was missed."""
-    missed = list(
-        dict.fromkeys(line["what"] for line in lines if line.get("met") is False)
-    )
+    missed = dict.fromkeys(line["what"] for line in select(lines, met=False))
     if not missed:
         return "All are met."
     items = "\n".join(f"- {what}: {REASONS.get(what, '')}" for what in missed)
     return f"What is missed, and why:\n\n{items}"
 
 
-def main():
-    """Measure and record, or only write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--quick", action="store_true", help="fewer rows, repetitions")
-    mode.add_argument(
-        "--write-docs",
-        action="store_true",
-        help="measure nothing, write the page from the recorded run",
-    )
-    options = parser.parse_args()
-    if not options.write_docs:
-        lines = []
-        with threadpool_limits(1):
-            for line in measurements(options.quick):
-                lines.append(json.dumps(line))
-                print(lines[-1], flush=True)
-        if options.quick:
-            return
-        RECORD.parent.mkdir(exist_ok=True)
-        RECORD.write_text("\n".join(lines) + "\n")
-    PAGE.write_text(page([json.loads(line) for line in RECORD.open()]))
-
-
 if __name__ == "__main__":
-    main()
+    run(command(__doc__).parse_args(), "vfedsec", measure, write_page)
