@@ -406,7 +406,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             if isinstance(half, Handle):
                 opening[name]["model"] = half.model
             else:
-                home.append(Member(name, Holding(blocks[name]), fitted=half))
+                home.append(Member(name, Holding(blocks.pop(name)), fitted=half))
         roster = Roster(home, self._rows_elsewhere(X))
         return self._begin(roster, log, centre, opening, fitting=False)
 
