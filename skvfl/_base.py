@@ -446,7 +446,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             if isinstance(half, Handle):
                 opening[name]["model"] = half.model
             else:
-                home.append(Member(name, holdings[name], fitted=half))
+                home.append(Member(name, holdings.pop(name), fitted=half))
         return Roster(home, self._rows_elsewhere(X)), opening
 
     def _holdings(self, X):

@@ -125,7 +125,7 @@ class Party:
         party._states = {}
         if "block" in data:
             data["block"] = bare(data["block"])
-            party.hold(Holding(data["block"]))
+            party._states = {Holding: Holding(data["block"])}
         party._held = data
         return party
 
