@@ -34,7 +34,9 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
+from skvfl.apc._parties import ActiveSettings, PassiveSettings
 from skvfl.exceptions import PartyError
+from skvfl.federation import Holding, Labels, Member
 
 N_ALIGNED = 80
 QUICK = {
@@ -68,6 +70,11 @@ def quick(parties, **params):
     return clone(APCVFLClassifier(parties=parties, **{**QUICK, **params}))
 
 
+def after_opening(log):
+    """Messages that carry data, once it is known who holds which rows."""
+    return [message for message in log.messages if message.data_bearing and message[0]]
+
+
 @pytest.mark.parametrize("distillation", ["representation", "prediction"])
 @pytest.mark.parametrize("inference", ["active", "joint"])
 @pytest.mark.parametrize("max_epochs", [1, 3])
@@ -86,17 +93,21 @@ def test_one_data_bearing_message_per_passive_party(
         .fit(X, y)
         .communication_
     )
-    carrying = [message for message in log.messages if message.data_bearing]
+    carrying = after_opening(log)
     assert [message.sender for message in carrying] == ["lab", "archive"]
     assert {message.receiver for message in carrying} == {"clinic"}
     assert {message.operation for message in carrying} == {"encode"}
     assert log.n_rounds == 1
+    assert log.n_messages == 2
+    before = [m for m in log.messages if m.data_bearing and not m.round]
+    assert {m.operation for m in before} == {"say_rows", "agree_on_rows"}
+    assert all(569 <= m.bytes < 569 + 200 for m in before)
 
 
 def test_message_is_the_representation_of_the_aligned_rows(partial, cancer, parties):
     log = quick(parties).fit(partial, cancer[1]).communication_
     for sender in ("lab", "archive"):
-        (sent,) = (m for m in log.messages if m.sender == sender)
+        (sent,) = (m for m in log.messages if m.sender == sender and m.round)
         assert N_ALIGNED * 3 * 4 < sent.bytes < N_ALIGNED * 3 * 4 + 200
 
 
@@ -112,7 +123,9 @@ def test_predicting_alone_sends_nothing(partial, cancer, parties):
     joint = quick(parties, inference="joint").fit(X, y)
     with record_communication() as log:
         alone.predict(X)
-    assert log.messages == []
+    assert {m.sender for m in log.messages} == {"clinic"}
+    assert {m.receiver for m in log.messages} == {"clinic"}
+    assert log.n_bytes == log.n_messages == log.n_rounds == 0
     with record_communication() as log:
         joint.predict(X)
     assert log.n_messages == 2
@@ -181,7 +194,7 @@ def test_active_estimator_is_saved_and_used_elsewhere(partial, cancer, parties):
 
 def test_no_row_is_left_in_a_fitted_estimator(partial, cancer, parties):
     vfl = quick(parties).fit(partial, cancer[1])
-    assert all(party._held == {} for party in vfl._parties.values())
+    assert all(party._states == {} for party in vfl._parties.values())
     stored = pickle.dumps(vfl)
     for name, columns in parties.items():
         row = partial[columns].to_numpy()[7]
@@ -421,9 +434,18 @@ def test_row_held_without_a_value_is_told_by_aligned(cancer):
         parties, local_encoder=PCA(1), joint_encoder=PCA(2), active_encoder=None
     )
     vfl.set_params(distillation="prediction", max_epochs=1)
-    by_cells = vfl.fit(X, y).communication_.n_bytes
-    every = vfl.fit(X, y, aligned={"lab": np.ones(569, bool)}).communication_.n_bytes
+    logs = [
+        vfl.fit(X, y, aligned=aligned).communication_
+        for aligned in (None, {"lab": np.ones(569, bool)})
+    ]
+    by_cells, every = (
+        sum(m.bytes for m in log.messages if m.round and m.sender != m.receiver)
+        for log in logs
+    )
     assert every - by_cells == 100 * 4
+    # Whoever is told its rows is sent one byte for each, besides a few words.
+    told = logs[1].n_bytes - every - (logs[0].n_bytes - by_cells)
+    assert 569 < told < 569 + 60
 
 
 @pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingRowsWarning")
@@ -437,7 +459,7 @@ def test_parties_train_on_their_own_rows_only(cancer, parties):
     X.loc[rows < 20, parties["archive"]] = np.nan
     labels = y.astype(float).where(rows >= 50)
     log = quick(parties).fit(X, labels).communication_
-    sent = [m.bytes for m in log.messages if m.data_bearing]
+    sent = [m.bytes for m in after_opening(log)]
     assert all(150 * 3 * 4 < size < 150 * 3 * 4 + 200 for size in sent)
     changed = X.copy()
     changed.loc[rows < 20, parties["lab"]] *= 5
@@ -730,6 +752,144 @@ def test_global_output_settings_change_nothing(partial, cancer, parties):
         assert vfl.transform(partial).columns[0] == "apcvflclassifier0"
         alone = partial[parties["clinic"]]
         assert_array_equal(vfl.active_estimator_.predict_proba(alone), expected)
+
+
+def rows_by_hand(table, labels=None):
+    """A member that was asked to open a run of APC-VFL."""
+    member = Member("lab", Holding(table, labels=labels))
+    said = PassiveSettings(local_encoder=PCA(1))
+    if labels is not None:
+        said = ActiveSettings(
+            local_encoder=PCA(1),
+            joint_encoder=PCA(1),
+            active_encoder=PCA(1),
+            model=GaussianNB(),
+            teacher=None,
+            distillation=None,
+            inference="active",
+        )
+        member.own["model"] = said.model
+    opening = {"role": said.role, "settings": said.pack()}
+    held = member.perform("open", opening)
+    assert (held["n_rows"], held["n_columns"]) == table.shape
+    return member
+
+
+def test_parties_say_themselves_which_rows_they_hold():
+    table = np.arange(12.0).reshape(6, 2)
+    table[[1, 4]] = np.nan
+    table[2, 0] = np.nan
+    lab = rows_by_hand(table)
+    assert lab.perform("say_rows", {}).tolist() == [1, 0, 1, 1, 0, 1]
+    told = np.array([True, True, False, True, False, True])
+    assert lab.perform("say_rows", {"told": told}).tolist() == told.tolist()
+    lab.perform("agree_on_rows", {"aligned": told & (np.arange(6) > 0)})
+    assert lab.perform("encode", {}).shape == (3, 1)
+    known = np.array([False, True, False, True, True, False])
+    clinic = rows_by_hand(table, Labels(np.arange(6) % 2, 2, known=known))
+    assert clinic.perform("say_rows", {}).tolist() == [1, 1, 1, 1, 1, 1]
+    nobody = np.zeros(6, bool)
+    assert clinic.perform("say_rows", {"told": nobody}).tolist() == known.tolist()
+
+
+@pytest.mark.parametrize(
+    ("operations", "first"),
+    [
+        (["agree_on_rows"], "say_rows"),
+        (["encode"], "agree_on_rows"),
+        (["say_rows", "encode"], "agree_on_rows"),
+        (["learn"], "agree_on_rows"),
+    ],
+)
+def test_operations_out_of_order_say_what_comes_first(operations, first):
+    arguments = {"agree_on_rows": {"aligned": np.ones(4, bool)}}
+    labels = Labels(np.arange(4) % 2, 2, known=np.ones(4, bool))
+    party = rows_by_hand(np.eye(4), labels)
+    *before, last = operations
+    for operation in before:
+        party.perform(operation, arguments.get(operation, {}))
+    with pytest.raises(PartyError, match=f"{first!r} comes first"):
+        party.perform(last, arguments.get(last, {}))
+
+
+class Seen(PCA):
+    """Counts how often an encoder is trained."""
+
+    fits = []
+
+    def fit(self, X, y=None):
+        self.fits.append(len(X))
+        return super().fit(X)
+
+
+def test_nothing_is_trained_before_all_rows_and_labels_are_checked(partial, cancer):
+    y = cancer[1].astype(float).where(np.arange(569) >= N_ALIGNED)
+    columns = list(partial.columns)
+    parties = {"clinic": columns[:5], "lab": columns[5:]}
+    Seen.fits.clear()
+    for params, table in (({"inference": "joint"}, partial), ({}, partial * np.nan)):
+        vfl = quick(parties, local_encoder=Seen(3), **params)
+        with pytest.raises(ValueError, match=r"holds"):
+            vfl.fit(table, y)
+        assert Seen.fits == []
+    vfl.fit(partial, y)
+    assert sorted(Seen.fits) == [N_ALIGNED, 569]
+
+
+@pytest.mark.parametrize("inference", ["active", "joint"])
+def test_predicting_over_processes(partial, cancer, parties, inference):
+    """Names of classes stay with the active party; no other is asked if it is alone."""
+    X, y = cancer
+    names = np.array(["bad", "good"], dtype=object)[y]
+    first, second = (
+        quick(parties, inference=inference, transport=transport).fit(X, names)
+        for transport in ("local", "process")
+    )
+    logs = []
+    for vfl in (first, second):
+        with record_communication() as log:
+            vfl.predict(X)
+        logs.append(log.messages)
+    assert logs[0] == logs[1]
+    assert_array_equal(second.predict(X), first.predict(X))
+    assert_array_equal(second.transform(X), first.transform(X))
+    assert_array_equal(second.decision_function(X), first.decision_function(X))
+    assert second.predict(X).dtype == object
+    if inference == "active":
+        alone = second.active_estimator_.predict_proba(X[parties["clinic"]])
+        assert_array_equal(alone, first.predict_proba(X))
+
+
+def test_the_active_estimator_goes_with_the_active_partys_half(
+    partial, cancer, parties, tmp_path
+):
+    vfl = quick(parties).fit(partial, cancer[1])
+    expected = vfl.predict_proba(partial)
+    vfl.save_half("clinic", tmp_path / "half")
+    clinic, others = vfl.keep_halves(["clinic"]), vfl.keep_halves(["lab", "archive"])
+    assert_array_equal(clinic.predict_proba(partial), expected)
+    assert not hasattr(others, "active_estimator_")
+    assert b"LogisticRegression" not in pickle.dumps(others.__dict__["_parties"])
+    with pytest.raises(PartyError, match="party 'clinic': its half of the fitted"):
+        others.predict(partial)
+    others.load_half(tmp_path / "half")
+    assert_array_equal(others.predict_proba(partial), expected)
+
+
+def test_seeds_of_the_users_own(cancer, parties):
+    """A model keeps the seed it was given; encoders of different parties never do."""
+    X, y = cancer
+    vfl = quick(
+        parties,
+        classifier=DecisionTreeClassifier(random_state=3),
+        local_encoder=AutoencoderTransformer(2, max_epochs=1, random_state=3),
+    ).fit(X, y)
+    assert vfl.active_estimator_["model"].random_state == 3
+    other = clone(vfl).set_params(classifier__random_state=None).fit(X, y)
+    assert other.active_estimator_["model"].random_state is not None
+    seeds = {party._encoder.random_state for party in vfl._parties.values()}
+    assert len(seeds) == 3
+    assert 3 not in seeds
 
 
 class Recorder:

@@ -90,12 +90,13 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         What the active party predicts with: preparation, encoder, scaling and model
         over its own columns. A scikit-learn estimator that can be saved and used where
         the other parties do not exist (skvfl and torch must be installed to load it).
-        Not with ``inference="joint"``.
+        Not with ``inference="joint"``, nor where the active party's half is not here.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
         What crossed in ``fit``: one message of representations from every passive
-        party.
+        party. Which rows each party holds crosses before, as a part of opening the run
+        (round 0): it counts in bytes, not in ``n_messages`` and ``n_rounds``.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str
@@ -124,7 +125,8 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
     *Who learns what.* The active party sees every passive party's representation of the
     aligned rows, from which columns can be inferred by whoever knows some rows. The
     passive parties receive nothing, not even in prediction with
-    ``inference="active"``. All parties know which rows are aligned.
+    ``inference="active"``. The active party learns which rows each of the others holds,
+    and all parties know which rows are aligned.
 
     References
     ----------
@@ -364,12 +366,13 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         What the active party predicts with: preparation, encoder, scaling and model
         over its own columns. A scikit-learn estimator that can be saved and used where
         the other parties do not exist (skvfl and torch must be installed to load it).
-        Not with ``inference="joint"``.
+        Not with ``inference="joint"``, nor where the active party's half is not here.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
         What crossed in ``fit``: one message of representations from every passive
-        party.
+        party. Which rows each party holds crosses before, as a part of opening the run
+        (round 0): it counts in bytes, not in ``n_messages`` and ``n_rounds``.
     n_features_in_ : int
         Number of columns seen in ``fit``.
     feature_names_in_ : ndarray of str

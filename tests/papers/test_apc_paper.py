@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -65,7 +66,9 @@ def test_encoder_comes_near_the_joint_representation(cancer):
         vfl = APCVFLClassifier(
             parties=parties, distillation_weight=weight, batch_size=32, random_state=0
         ).fit(X[:500], y[:500], aligned=aligned)
-        target = vfl._join(X[:500][aligned])
+        joint = clone(vfl).set_params(inference="joint")
+        joint.fit(X[:500], y[:500], aligned=aligned)
+        target = joint.transform(X[:500][aligned])
         error = np.square(vfl.transform(X[:500][aligned]) - target).sum()
         apart[weight] = error / np.square(target - target.mean(axis=0)).sum()
     assert apart[0.01] < 0.6
