@@ -11,6 +11,17 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A run must not fail by chance or because a machine is slow. New examples are searched
+# for on purpose: python -m pytest --hypothesis-profile=exploring
+settings.register_profile(
+    "exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "repeatable", settings.get_profile("exploring"), derandomize=True
+)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

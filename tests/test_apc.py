@@ -598,6 +598,7 @@ def test_no_two_parties_draw_the_same_weights(cancer):
 
 
 @pytest.mark.parametrize("distillation", ["representation", "prediction"])
+@pytest.mark.slow
 def test_same_seed_same_bytes_over_transports(
     partial, cancer, parties, distillation, rng_guard
 ):

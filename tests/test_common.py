@@ -41,15 +41,24 @@ from skvfl import (
 )
 from skvfl._base import VFLEstimator
 
-TRAINING = {"max_epochs": 15, "batch_size": 32, "lr": 0.03}
+# As little training as the checks of accuracy let pass: each estimator is fitted some
+# two hundred times.
+TRAINING = {"max_epochs": 10, "batch_size": 32, "lr": 0.05}
 SMALL_TABNET = {
     **TRAINING,
-    "n_steps": 2,
+    "max_epochs": 5,
+    "pretraining_epochs": 1,
+    "lr": 0.1,
+    # Few epochs: the running statistics must follow the batches quickly.
+    "momentum": 0.5,
+    "n_steps": 1,
     "n_a": 4,
     "n_independent": 1,
     "n_shared": 1,
 }
-ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **TRAINING)
+LARGER_TABNET = {**SMALL_TABNET, "n_steps": 2, "max_epochs": 10}
+BRIEF = {**TRAINING, "max_epochs": 6, "lr": 0.1}
+ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **BRIEF)
 ENCODERS = {
     "local_encoder": ENCODER,
     "joint_encoder": ENCODER,
@@ -77,18 +86,18 @@ ESTIMATORS = [
     VFedSecRegressor(bits=64, masked=False, **TRAINING),
     VFedSecRegressor(bits=64, bottom=(), cut_width=8, **TRAINING),
     SplitNNRegressor(aggregation="max", bottom=(), cut_width=8, **TRAINING),
-    TabVFLClassifier(pretraining_epochs=2, **SMALL_TABNET),
+    TabVFLClassifier(**SMALL_TABNET),
     TabVFLClassifier(design="local_encoder", early_stopping=True, **SMALL_TABNET),
     TabVFLRegressor(design="local", pretrain=False, **SMALL_TABNET),
-    TabVFLRegressor(
-        mask_type="entmax", momentum=0.1, pretraining_epochs=2, **SMALL_TABNET
-    ),
+    TabVFLRegressor(mask_type="entmax", **LARGER_TABNET),
     FedOnceClassifier(**TRAINING),
     FedOnceClassifier(
         guest=RandomFeaturesEncoder(), early_stopping=True, n_jobs=2, **TRAINING
     ),
     FedOnceClassifier(epsilon=50.0, delta=0.01, max_epochs=15, batch_size=32),
-    FedOnceRegressor(n_split_epochs=2, representation_noise=0.01, **TRAINING),
+    FedOnceRegressor(
+        n_split_epochs=2, representation_noise=0.01, **{**TRAINING, "max_epochs": 20}
+    ),
     FedOnceRegressor(
         guest=RandomFeaturesEncoder(), local=(), missing_party="zero", **TRAINING
     ),

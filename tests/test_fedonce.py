@@ -178,6 +178,7 @@ def test_prediction_is_one_round(once, cancer):
     assert (log.n_rounds, log.n_messages) == (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [{}, {"epsilon": 5.0, "representation_noise": 0.1}])
 def test_processes_give_the_same_bits(cancer, budget):
     X, y = cancer
@@ -507,6 +508,7 @@ def test_with_a_budget_nothing_at_the_host_depends_on_rows_without_noise(
             assert_array_equal(once.transform(X)[:, 32:], np.hstack(sent))
 
 
+@pytest.mark.slow
 def test_accuracy_on_digits_of_eight_parties():
     """85.6 % in the mean before what arrives was standardised, 87.2 % since."""
     X, y = load_digits(return_X_y=True)

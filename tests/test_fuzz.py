@@ -550,7 +550,13 @@ def combinations(name):
                 )
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith("-r") else [])
+        for name in ESTIMATORS
+    ],
+)
 def test_a_right_answer_or_an_error_that_helps(name):
     rows, n_tried = [], 0
     for (where, what), kind, attempt in combinations(name):

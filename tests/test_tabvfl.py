@@ -596,6 +596,7 @@ def test_same_seed_same_bytes(cancer, rng_guard):
 
 
 @pytest.mark.parametrize("design", ["joint", "local"])
+@pytest.mark.slow
 def test_processes_give_the_same_bits(cancer, design):
     X, y = cancer
     local, apart = (
@@ -895,7 +896,8 @@ class _Pausing(ProcessTransport):
         session = self.sessions[-1]
         pid = session._processes["lab"].pid
         if len(estimator.loss_curve_) == 1:
-            session._timeout = 0.5
+            # Long enough for those who go on, also on a busy machine.
+            session._timeout = 3
             os.kill(pid, signal.SIGSTOP)
         if len(estimator.loss_curve_) == 2:
             session._timeout = 60
@@ -981,6 +983,7 @@ class TestLateParties:
         with pytest.raises(PartyError, match="'party0': it did not answer in time"):
             estimator.fit(*cancer)
 
+    @pytest.mark.slow
     def test_a_process_that_stands_still(self, cancer):
         """A guest stops for one epoch, and comes back."""
         transport = _Pausing(timeout=60)

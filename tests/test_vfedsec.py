@@ -1592,6 +1592,7 @@ def test_results_come_from_the_seed_and_keys_do_not(cancer, rng_guard):
 # --- as a model ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits(cancer):
     X, y = cancer
     local, apart = (
@@ -1803,6 +1804,7 @@ CHECKED = {"bottom": (8,), "top": (8,), "cut_width": 4, "lr": 0.05, "batch_size"
     ],
     ids=["classifier", "regressor"],
 )
+@pytest.mark.slow
 def test_scikit_learn_checks(estimator):
     found = check_estimator(estimator, on_fail=None)
     failed = [each["check_name"] for each in found if each["status"] == "failed"]

@@ -125,6 +125,7 @@ def test_model_mapped_from_a_file(make, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+@pytest.mark.slow
 def test_processes_leave_no_files_open():
     """Every run left pipes open until the machine refused to open more.
 

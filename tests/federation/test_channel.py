@@ -19,6 +19,7 @@ from skvfl.federation import _process, _wire
 from skvfl.federation._replies import Rows
 
 SECONDS = 0.5
+PATIENCE = 60  # for answers that do come, however busy the machine is
 RIGHT = ["ok", np.arange(8.0).reshape(4, 2)]
 LONG = struct.Struct("!iQ")
 
@@ -73,6 +74,7 @@ def packed(payload):
 
 def test_right_answer_arrives(line):
     session, far = line
+    session._timeout = PATIENCE
     answering(far, packed(RIGHT))
     assert np.array_equal(session.ask("bank", "mean", reply=Rows(4, 2)), RIGHT[1])
 
@@ -181,6 +183,7 @@ def test_whatever_arrives_is_an_error_with_the_partys_name(line, kind):
 
 def test_an_error_of_the_party_arrives_with_a_bounded_message(line):
     session, far = line
+    session._timeout = PATIENCE
     answering(far, packed(["error", "PartyValueError", "x" * 100_000]))
     with pytest.raises(PartyValueError) as info:
         session.ask("bank", "mean")
@@ -189,6 +192,7 @@ def test_an_error_of_the_party_arrives_with_a_bounded_message(line):
 
 def test_a_reply_that_comes_twice_is_not_taken_for_the_next(line):
     session, far = line
+    session._timeout = PATIENCE
 
     def twice(far, number):
         for _ in range(2):
@@ -209,6 +213,7 @@ def test_a_reply_that_comes_too_early_is_not_taken_for_an_answer(line):
 
 def test_numbers_of_requests_do_not_repeat(line):
     session, far = line
+    session._timeout = PATIENCE
     numbers = set()
 
     def note(far, number):

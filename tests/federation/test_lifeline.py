@@ -11,7 +11,7 @@ import pytest
 
 from skvfl.federation import _lifeline
 
-SOON = 1.5  # a second, and what looking for the process takes on a busy machine
+SOON = 10  # a quarter of a second, and whatever keeps a busy machine from looking
 
 CHILD = """
 import ctypes, os, sys, time
@@ -32,7 +32,7 @@ if {forks}:
     # Holds the pipe open when the starter is gone.
     fork = os.fork()
     if not fork:
-        time.sleep(5)
+        time.sleep(2 * {soon})
         os._exit(0)
 child = subprocess.Popen(
     [sys.executable, "-c", {child!r}, str(os.getpid()), str(reader)],
@@ -82,7 +82,7 @@ def test_a_busy_process_ends_with_its_starter(how, by_looking, forks, work):
     path = _lifeline.__file__
     child = CHILD.format(path=path, by_looking=by_looking, work=WORK[work])
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER.format(child=child, forks=forks)],
+        [sys.executable, "-c", STARTER.format(child=child, forks=forks, soon=SOON)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -10,6 +10,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skvfl import APCVFLClassifier, SplitNNClassifier
 
+pytestmark = pytest.mark.slow
+
 ACTIVE = [
     "worst compactness",
     "concave points error",

@@ -9,9 +9,11 @@ from sklearn.preprocessing import StandardScaler
 from skvfl import GaussianProjection, RandomProjectionVFL, RoundRobin
 from skvfl.datasets import load
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning"  # epochs are fixed on purpose
-)
+pytestmark = [
+    pytest.mark.slow,
+    # Epochs are fixed on purpose.
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 SEEDS = range(3)
 
 
