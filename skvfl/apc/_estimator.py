@@ -124,9 +124,9 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
 
     *Who learns what.* The active party sees every passive party's representation of the
     aligned rows, from which columns can be inferred by whoever knows some rows. The
-    passive parties receive nothing, not even in prediction with
-    ``inference="active"``. The active party learns which rows each of the others holds,
-    and all parties know which rows are aligned.
+    passive parties receive nothing else than which rows are aligned, and nothing at all
+    in prediction with ``inference="active"``. The active party learns which rows
+    each of the others holds.
 
     References
     ----------
