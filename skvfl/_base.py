@@ -22,7 +22,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._random import branch, deal, seed_sequence
-from skvfl._rows import rows_without_values
 from skvfl._sklearn import (
     CallbackSupportMixin,
     StrOptions,
@@ -575,20 +574,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             raise
         return session
 
-    def _split(self, X, *, fitting=False):
-        """Every party's block of a table; who holds no value of some rows is named."""
-        blocks = self.partition_.split(X)
-        for name, block in blocks.items():
-            self._check_rows_held(name, block, fitting=fitting)
-        return blocks
-
-    def _check_rows_held(self, name, block, *, fitting=False):
-        """Refuse rows of which a party holds no value in ``fit``; later, count them."""
-        if not self._may_lack_rows(name, fitting):
-            return
-        empty = self._unexplained(name, rows_without_values(block), fitting)
-        self._refuse_empty(name, int(empty.sum()), len(empty), fitting=fitting)
-
     def _check_holdings(self, held, *, fitting):
         """Look at what all members say that they hold."""
         for name, each in held.items():
@@ -631,24 +616,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _instead_of_rows(self, name):
         """What a prediction takes for a party's part of rows that it does not hold."""
         return "imputed values stand for its part of them, as if it held them"
-
-    def _unexplained(self, name, empty, fitting):
-        """Of a party's rows without a value, those that the method does not expect.
-
-        Parameters
-        ----------
-        name : str
-            Name of the party.
-        empty : ndarray of bool
-            Rows of which it holds no value.
-        fitting : bool
-            Whether they are rows of ``fit``.
-
-        Returns
-        -------
-        unexplained : ndarray of bool
-        """
-        return empty
 
     def _n_unexplained(self, name, n_empty, n_rows, fitting):
         """Of so many rows without a value, those that the method does not expect.
@@ -749,19 +716,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _connect(self, parties, log, centre="server"):
         """Open a session with parties that hold what they need."""
         return self._transport.connect(parties, log, centre)
-
-    def _connect_fitted(self, X, centre="server"):
-        """Open a session in which the fitted parties hold their columns of ``X``."""
-        check_is_fitted(self)
-        blocks = self._split(X)
-        return self._connect(
-            [
-                party.holding(block=blocks[name])
-                for name, party in self._parties.items()
-            ],
-            current_log(),
-            centre,
-        )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

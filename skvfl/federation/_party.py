@@ -62,7 +62,6 @@ class Party:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._held: dict[str, Any] = {}
         self._states: dict[type, Any] = {}
 
     def __getattr__(self, attribute: str) -> Any:
@@ -112,26 +111,21 @@ class Party:
     def again(self) -> Self:
         """The same party for another run, which holds nothing; models are shared."""
         party = copy.copy(self)
-        party._held, party._states = {}, {}
+        party._states = {}
         return party
 
-    def holding(self, **data: Any) -> Party:
-        """Copy of this party that holds ``data``; its models are shared.
+    def holding(self, block: Any) -> Self:
+        """Copy of this party that holds a block; its models are shared.
 
-        A ``block`` is held without its index and its attributes, which belong to the
+        The block is held without its index and its attributes, which belong to the
         whole table.
         """
         party = copy.copy(self)
-        party._states = {}
-        if "block" in data:
-            data["block"] = bare(data["block"])
-            party._states = {Holding: Holding(data["block"])}
-        party._held = data
+        party._states = {Holding: Holding(bare(block))}
         return party
 
     def release(self) -> None:
         """Drop the block and everything else that belongs to one run."""
-        self._held = {}
         self._states = {}
 
     def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
@@ -180,7 +174,8 @@ class SealedParty(Party):
     def open(self) -> Party:
         """The party itself, with what it holds; for its own process."""
         party: Party = pickle.loads(self._sealed)
-        return party.holding(**self._held) if self._held else party
+        party._states = self._states
+        return party
 
 
 def shielded(

@@ -14,7 +14,7 @@ from skvfl.exceptions import (
     PartyTypeError,
     PartyValueError,
 )
-from skvfl.federation import Party, TransformerParty, operation
+from skvfl.federation import Holding, Party, TransformerParty, operation
 
 CANARY = "4711-canary"
 
@@ -22,7 +22,7 @@ CANARY = "4711-canary"
 class Bank(Party):
     @operation
     def count(self):
-        return len(self._held["block"])
+        return len(self.held(Holding).block)
 
     @operation
     def fail(self, kind):
@@ -33,10 +33,10 @@ class Bank(Party):
             "other": RuntimeError,
             "party": lambda text: PartyError("shop", text),
             "column": InvalidColumnError,
-        }[kind](f"cannot use {self._held['block'][0]!r} {CANARY}")
+        }[kind](f"cannot use {self.held(Holding).block[0]!r} {CANARY}")
 
     def balance(self):
-        return self._held["block"]
+        return self.held(Holding).block
 
     @property
     def trap(self):
@@ -65,7 +65,7 @@ def test_marked_operation_is_carried_out(bank):
     "name",
     [
         *(
-            "_held",
+            "_states",
             "name",
             "balance",
             "holding",
@@ -98,7 +98,7 @@ def test_holding_leaves_the_party_itself_empty():
     bank = Bank("bank")
     busy = bank.holding(block=[1, 2, 3])
     assert busy.perform("count", {}) == 3
-    with pytest.raises(PartyError, match="KeyError in 'count'"):
+    with pytest.raises(PartyError, match="it has no Holding: 'open' comes first"):
         bank.perform("count", {})
 
 
@@ -111,7 +111,7 @@ def test_holdings_share_models():
 
 def test_release_drops_what_is_held(bank):
     bank.release()
-    with pytest.raises(PartyError, match="KeyError in 'count'"):
+    with pytest.raises(PartyError, match="it has no Holding: 'open' comes first"):
         bank.perform("count", {})
     assert CANARY not in repr(vars(bank))
     assert "3.5" not in repr(vars(bank))
@@ -210,7 +210,7 @@ class Careless(Party):
 
     @operation
     def slice_of_block(self):
-        return self._held["block"][:, 1:]
+        return self.held(Holding).block[:, 1:]
 
     @operation
     def keep(self, rows):

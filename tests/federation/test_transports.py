@@ -33,7 +33,7 @@ from skvfl import (
     record_communication,
 )
 from skvfl.exceptions import PartyError, PartyValueError
-from skvfl.federation import Party, _process, _wire, operation
+from skvfl.federation import Holding, Member, Party, _process, _wire, operation
 from skvfl.federation._party import SealedParty
 from skvfl.federation._replies import ANYTHING
 from skvfl.federation._transport import check_rows
@@ -143,12 +143,12 @@ class Clerk(Party):
 
     @operation
     def mean(self):
-        self.learnt = self._held["block"].mean(axis=0)
+        self.learnt = self.held(Holding).block.mean(axis=0)
         return self.learnt
 
     @operation
     def echo_block(self):
-        return self._held["block"]
+        return self.held(Holding).block
 
     @operation
     def nap(self, who=None):
@@ -198,7 +198,7 @@ class Clerk(Party):
     def leave_a_child_behind(self):
         child = os.fork()
         if child:
-            Path(self._held["note"]).write_text(str(child))
+            Path(self.held(Holding).block).write_text(str(child))
             os._exit(3)
         time.sleep(10 * PATIENCE)
 
@@ -232,7 +232,7 @@ def converse(transport):
         Clerk("bank").holding(block=block[:10].copy()),
         Clerk("shop").holding(block=block[10:].copy()),
     ]
-    blocks = [weakref.ref(party._held["block"]) for party in parties]
+    blocks = [weakref.ref(party.held(Holding).block) for party in parties]
     answers = []
     with transport.connect(parties, log) as session:
         alive = [block() is not None for block in blocks]
@@ -322,8 +322,8 @@ def test_parties_come_home_with_what_they_learnt_and_without_their_block(convers
         for name, party in conversation["home"].items():
             assert party.name == name
             party = at_home(party)
-            assert vars(party).keys() == {"name", "_held", "_states", "learnt"}
-            assert party._held == party._states == {}
+            assert vars(party).keys() == {"name", "_states", "learnt"}
+            assert party._states == {}
             assert np.array_equal(party.learnt, conversation["answers"][0][name])
     row = np.random.default_rng(1).normal(size=(20, 3))[7].tobytes()
     out, _, home, _ = (frame for _, _, frame in tape.doors)
@@ -344,9 +344,9 @@ def test_no_process_outlives_the_session(conversations):
     assert not any(map(is_alive, tape.pids.values()))
 
 
-def connect(transport, *names, **data):
+def connect(transport, *names, block=None):
     return transport.connect(
-        [Clerk(name).holding(**data) for name in names], CommunicationLog()
+        [Clerk(name).holding(block) for name in names], CommunicationLog()
     )
 
 
@@ -374,7 +374,7 @@ def test_death_of_a_party_is_an_error_that_names_it(tape, tmp_path, what):
     expected = f"party 'bank': its process ended with exit code {code} during '{what}'"
     before = open_files()
     names = ["bank", "shop"] if what == "be_killed" else ["bank"]
-    session = connect(ProcessTransport(), *names, note=str(note))
+    session = connect(ProcessTransport(), *names, block=str(note))
     with pytest.raises(PartyError, match=expected) as info:
         run(session, "nap", what)
     assert info.value.party == "bank"
@@ -669,7 +669,7 @@ def test_fitted_models_are_the_same(classifiers, data):
     local, process = (classifiers[name]["vfl"] for name in TRANSPORTS)
     assert np.array_equal(local.estimator_.coef_, process.estimator_.coef_)
     for name, party in process._parties.items():
-        assert vars(party).keys() == {"name", "_held", "_states", "_sealed"}
+        assert vars(party).keys() == {"name", "_states", "_sealed"}
         projections = [
             at_home(each)._transformer[-1]._sequence.generate_state(4).tolist()
             for each in (local._parties[name], party)
@@ -685,7 +685,7 @@ def test_messages_of_a_classifier_are_the_same(classifiers):
         *("fit_transform", "fit_transform", "protect_labels")
     ]
     assert local["log"].messages == process["log"].messages
-    assert len(local["log"].messages) == 6
+    assert len(local["log"].messages) == 4 + 6
 
 
 @pytest.mark.parametrize("party", ["party0", "party1"])
@@ -909,28 +909,33 @@ class TrippedError(SystemExit):
 
 @pytest.fixture
 def tripwire(monkeypatch):
-    """Let what a party holds be read only while that party performs something."""
+    """Let what a party or a member holds be read only while it performs something."""
     performing, reads = [], []
-    perform = Party.perform
 
-    def perform_and_note(party, operation, arguments):
-        performing.append(party)
-        try:
-            return perform(party, operation, arguments)
-        finally:
-            performing.pop()
+    def guard(kind, attribute):
+        perform = kind.perform
 
-    def read(party):
-        if not any(party is busy for busy in performing):
-            raise TrippedError(party.name)
-        reads.append(party.name)
-        return party.__dict__["vault"]
+        def perform_and_note(self, operation, arguments):
+            performing.append(self.name)
+            try:
+                return perform(self, operation, arguments)
+            finally:
+                performing.pop()
 
-    def write(party, held):
-        party.__dict__["vault"] = held
+        def read(self):
+            if self.name not in performing:
+                raise TrippedError(self.name)
+            reads.append(self.name)
+            return self.__dict__[f"vault of {attribute}"]
 
-    monkeypatch.setattr(Party, "perform", perform_and_note)
-    monkeypatch.setattr(Party, "_held", property(read, write), raising=False)
+        def write(self, held):
+            self.__dict__[f"vault of {attribute}"] = held
+
+        monkeypatch.setattr(kind, "perform", perform_and_note)
+        monkeypatch.setattr(kind, attribute, property(read, write), raising=False)
+
+    guard(Party, "_states")
+    guard(Member, "holding")
     return reads
 
 
@@ -954,22 +959,22 @@ def test_tripwire_fires(tripwire):
     party = Clerk("bank").holding(block=np.ones((2, 2)))
     other = Clerk("shop").holding(block=np.zeros((2, 2)))
     with pytest.raises(TrippedError, match="bank"):
-        party._held  # noqa: B018
+        party.held(Holding)
     assert party.perform("mean", {}).tolist() == [1, 1]
     assert tripwire == ["bank"]
 
     class Spy(Party):
         @operation
         def look(self):
-            return other._held
+            return other.held(Holding)
 
     with pytest.raises(TrippedError, match="shop"):
         Spy("spy").perform("look", {})
 
     class Nosy(RandomProjectionVFL):
-        def _connect(self, parties, log):
-            parties[0]._held["block"].mean()
-            return super()._connect(parties, log)
+        def _connect(self, parties, log, centre):
+            parties[0].holding.block.mean()
+            return super()._connect(parties, log, centre)
 
     with pytest.raises(TrippedError, match="party0"):
         Nosy(LogisticRegression()).fit(np.eye(4), [0, 1, 0, 1])
@@ -979,9 +984,9 @@ def test_spoilt_table_would_be_noticed(spoil, data):
     X, y = (array.copy() for array in data)
 
     class Nosy(RandomProjectionVFL):
-        def _connect(self, parties, log):
+        def _connect(self, parties, log, centre):
             assert not np.isnan(X).any()
-            return super()._connect(parties, log)
+            return super()._connect(parties, log, centre)
 
     spoil([X, y])
     with pytest.raises(AssertionError):
