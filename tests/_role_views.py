@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from skvfl import LocalTransport
-from skvfl.federation import Holding, Party
+from skvfl.federation import Holding
 from skvfl.nn._steps import public_order
 
 SMALL = 2**16  # Whole numbers below it say nothing; most are sizes.
@@ -368,7 +368,7 @@ class Order:
             self.rows = self._held("batch").copy()
         elif operation in ("draw", "forward_rows"):
             self.epoch += 1
-            self.rows = np.asarray(self._held("order"))[self._held("rows").numpy()]
+            self.rows = self.table[self._held("rows").numpy()]
 
     def _held(self, field):
         """What some party holds for this run under a name."""
@@ -412,15 +412,8 @@ def observe(estimator, X, y, monkeypatch, *, plant=None, of_server=(), overheard
     overheard : bool, default=False
         Whether every role also gets the messages that are meant for others.
     """
-    watch, performed = Watch(), []
-    perform = Party.perform
-
-    def listen(party, operation, arguments):
-        performed.append((party, operation, arguments))
-        return perform(party, operation, arguments)
-
-    with recorded(monkeypatch) as streams, monkeypatch.context() as patch:
-        patch.setattr(Party, "perform", listen)
+    watch = Watch()
+    with recorded(monkeypatch) as streams:
         views = defaultdict(View)
         watch.hand_over = functools.partial(_hand_over, views, streams, plant)
         params = estimator.get_params(deep=False) | {"transport": watch}
@@ -429,13 +422,6 @@ def observe(estimator, X, y, monkeypatch, *, plant=None, of_server=(), overheard
     if overheard:
         _overhear(watch, [*views, "server"] if of_server else [*views])
     _add_messages(views, watch, streams, len(X))
-    centre = getattr(estimator, "_active", None)
-    for party, operation, arguments in performed:
-        if party.name == centre and operation == "learn_once":
-            # Its report is the coordinator's ear, which stays with the coordinator.
-            given = {k: v for k, v in arguments.items() if k != "report"}
-            views[centre].take(given, streams)
-            _add_arrays(views[centre], "learn_once", "guests", given["received"], X)
     _add_fitted(views, estimator, streams, of_server)
     public = _public(watch, streams)
     return Views(dict(views), streams, estimator, public, watch.received)
@@ -469,12 +455,6 @@ def _add_messages(views, watch, streams, n_rows):
                 about = rows if rows is not None and len(rows) == len(array) else None
             message = Message((operation, sender, *place), epoch, about, array)
             view.messages.append(message)
-
-
-def _add_arrays(view, operation, sender, content, X):
-    for place, array in arrays_in(content):
-        about = np.arange(len(X)) if len(array) == len(X) else None
-        view.messages.append(Message((operation, sender, *place), 0, about, array))
 
 
 def arrays_in(content, place=()):

@@ -214,6 +214,8 @@ def _tell(exc: BaseException, name: str, operation: str) -> str:
         return f"among its own columns, {exc}"
     if isinstance(exc, ColumnWarning):  # where warnings are errors
         return str(exc).removeprefix(f"party {name!r}: ")
+    if isinstance(exc, StateError):
+        return f"it was asked for {operation!r}, and {exc}"
     if isinstance(exc, ShareableError):
         if isinstance(exc, PartyError) and exc.party == name:
             return exc.message
