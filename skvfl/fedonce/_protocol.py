@@ -41,10 +41,6 @@ from skvfl.nn._training import check_finite
 from skvfl.partition._transformers import require_transformer
 from skvfl.splitnn._estimator import split_step
 
-_TRAINED = Fields(
-    {"stops": Count(0, 1)}, optional={"train_loss": NUMBER, "valid_loss": NUMBER}
-)
-
 
 class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
@@ -306,11 +302,16 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """The host learns alone from what it has received."""
         host = self._active
         self.loss_curve_, self.validation_loss_curve_ = [], []
+        said = {"stops": Count(0, 1)}
+        if self.epsilon is None:
+            said["train_loss"] = NUMBER
+            if self.early_stopping:
+                said["valid_loss"] = NUMBER
         session.tell("receive", to=[host], received=received)
         for n_epochs in range(1, self.max_epochs + 1):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
-            epoch = session.ask(host, "train_epoch", reply=_TRAINED)
+            epoch = session.ask(host, "train_epoch", reply=Fields(said))
             self.n_iter_ = n_epochs
             if "train_loss" in epoch:
                 self.loss_curve_.append(epoch["train_loss"])
