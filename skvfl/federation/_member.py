@@ -150,8 +150,8 @@ class Member:
             # Aliases, masks or noise that are drawn again for the same rows average
             # out, or show what the first draw hides.
             raise StateError(
-                "its run is open already, and to open it again would draw its secrets "
-                "again: begin another run"
+                "its run is open already: begin another, because a second party would "
+                "draw its secrets again"
             )
         holding = self.holding
         if rows is not None:

@@ -70,7 +70,7 @@ _KNOWN = {
 }
 # What others may not set: to keep copies of cells in files, or to read some; to start
 # processes; to write into the table itself.
-_AT_HOME = {"memory": None, "n_jobs": None, "copy": True}
+_AT_HOME = {"memory": None, "n_jobs": None, "callbacks": None, "copy": True}
 _REGISTERED: dict[str, Any] = {}
 _ROLES: dict[str, type[Settings]] = {}
 
