@@ -25,6 +25,7 @@ from skvfl.federation._replies import (
 )
 
 Measure = tuple[int, bool]
+_MOST_COLUMNS = 1 << 24
 
 
 class Session(ABC):
@@ -173,8 +174,10 @@ class Session(ABC):
         held : dict of str to dict
             What each member says it holds, see :meth:`Member.open`.
         """
-        most = np.iinfo(np.int64).max
-        sizes = dict.fromkeys(("n_columns", "n_rows", "n_empty"), Count(0, int(most)))
+        most = int(np.iinfo(np.int64).max)
+        sizes = dict.fromkeys(("n_rows", "n_empty"), Count(0, most))
+        # How much a member may send goes by it.
+        sizes["n_columns"] = Count(0, _MOST_COLUMNS)
         held: dict[str, dict[str, int]] = self.call(
             OPEN,
             to=to,

@@ -58,9 +58,6 @@ class OwnerSettings(PartySettings, role="rap.owner"):
 
     def make(self, member):
         """The party that has the labels."""
-        if isinstance(member.party, LabelOwner):
-            # Another one would draw again, see `LabelOwner.protect_labels`.
-            raise ShareableError(ONCE)
         kind = ClassOwner if member.labels.n_classes else TargetOwner
         return kind(
             member.name,

@@ -99,7 +99,7 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.holding.labels)
+        codec = Codec(member.labels)
         top = {"activate": True, "name": "top", "trains": False}
         return TopParty(
             **self._parts(member),

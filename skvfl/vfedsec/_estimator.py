@@ -176,6 +176,16 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 home.append(Member(client, holding, streams, self._own_ring(client)))
         return roster._replace(home=home)
 
+    def keep_halves(self, names):
+        kept = super().keep_halves(names)
+        # Private keys are of the half, and an open view has what others contributed.
+        rings = self.key_rings or {}
+        kept.key_rings = {n: r for n, r in rings.items() if n in {*names, SERVER}}
+        kept.__dict__.pop("server_view_", None)
+        return kept
+
+    keep_halves.__doc__ = VFLEstimator.keep_halves.__doc__
+
     def _own_ring(self, name):
         given = self.key_rings or {}
         return {KEY_RING: given[name]} if name in given else {}
