@@ -235,6 +235,8 @@ def test_whatever_is_asked_ends_in_an_error_of_the_party(operation, arguments):
             ask(member)
         with pytest.raises(PartyError, match="party 'shop'"):
             member.perform(operation, arguments)
+    with pytest.raises(PartyError, match="party 'shop'"):
+        member.party.perform(operation, arguments)
 
 
 def test_a_member_may_look_at_what_it_is_told():
