@@ -293,11 +293,13 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             roots["prepare"] = self.partition_._root(roots["prepare"])
         blocks = self.partition_.split(X)
         dealt = deal(roots, blocks)
-        home = []
+        home, sizes = [], {}
         for name, block in blocks.items():
             own = labels if name == self._active else None
-            home.append(Member(name, Holding(block, labels=own), dealt[name]))
-        return Roster(home, self._rows_elsewhere(X))
+            holding = Holding(block, labels=own)
+            sizes[name] = holding.size
+            home.append(Member(name, holding, dealt[name]))
+        return Roster(home, self._rows_elsewhere(X), sizes)
 
     def _rows_elsewhere(self, X):
         return self.parties.rows(X) if isinstance(self.parties, Federation) else None
@@ -438,14 +440,16 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         names = self._names if names is None else names
         opening = {name: {"role": None} for name in names}
         holdings = self._holdings(X)
-        home = []
+        home, sizes = [], {}
         for name in names:
             half = self._half(name)
             if isinstance(half, Handle):
                 opening[name]["model"] = half.model
             else:
-                home.append(Member(name, holdings.pop(name), fitted=half))
-        return Roster(home, self._rows_elsewhere(X)), opening
+                holding = holdings.pop(name)
+                sizes[name] = holding.size
+                home.append(Member(name, holding, fitted=half))
+        return Roster(home, self._rows_elsewhere(X), sizes), opening
 
     def _holdings(self, X):
         """What each member at home holds of a table to be served."""
@@ -588,7 +592,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         due : dict of str to dict
             ``n_rows`` and ``n_columns`` of every member that is asked, or None.
         """
-        sizes = {m.name: (m.holding.n_rows, m.holding.n_columns) for m in roster.home}
+        sizes = roster.sizes
         n_rows, _ = sizes.get(self._active, (None, None))
         if roster.rows is not None:
             n_rows = len(roster.rows)

@@ -73,6 +73,11 @@ class Holding:
         """Number of columns that are held."""
         return int(self.block.shape[1])
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Number of rows, and of columns."""
+        return self.n_rows, self.n_columns
+
     def take(self, rows: np.ndarray) -> Holding:
         """What is held of some rows, by their positions in the block."""
         block = _safe_indexing(self.block, rows)

@@ -252,7 +252,11 @@ class Roster(NamedTuple):
         Members that are at home here: all of them in a simulation.
     rows : ndarray of int or None
         Which rows the others are asked for.
+    sizes : dict of str to tuple of int
+        Numbers of rows and columns that members at home must say. Whoever made the
+        members knows them; nobody reads them off what a member holds.
     """
 
     home: list[Member]
-    rows: np.ndarray | None = None
+    rows: np.ndarray | None
+    sizes: Mapping[str, tuple[int, int]]

@@ -165,16 +165,17 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         roster = super()._make_members(X, root, labels)
         # Not below the party's name, so that the order is the one it always was.
         order = one_way(branch(root, 2, 1))
-        home = []
+        home, sizes = [], {}
         for party in roster.home:
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
             for client, holding in holdings.items():
+                sizes[client] = holding.size
                 # Each its own copy: to spawn from a stream changes what comes next.
                 streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
                 home.append(Member(client, holding, streams, self._own_ring(client)))
-        return roster._replace(home=home)
+        return roster._replace(home=home, sizes=sizes)
 
     def keep_halves(self, names):
         kept = super().keep_halves(names)
