@@ -288,8 +288,12 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
         In a simulation these are all, and the table and the seed are everybody's.
         """
+        # By path and not by counting spawns, so that no purpose depends on which others
+        # asked before it.
         roots = {what: branch(root, *path) for what, path in self._streams.items()}
         if "prepare" in roots:
+            # A partitioner with a seed of its own prepares alike in every estimator it
+            # is given to.
             roots["prepare"] = self.partition_._root(roots["prepare"])
         blocks = self.partition_.split(X)
         dealt = deal(roots, blocks)
@@ -416,6 +420,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             words = said.pack()
             opening[name] = {"role": said.role, "settings": words}
             if name not in home:
+                # Before the session opens: nobody has been asked for anything yet.
                 refuse_own(words, name, said)
                 if fitted is not None:
                     opening[name]["model"] = fitted[name].model
@@ -446,6 +451,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             if isinstance(half, Handle):
                 opening[name]["model"] = half.model
             else:
+                # Popped, so that the coordinator holds no block once the members have
+                # theirs.
                 holding = holdings.pop(name)
                 sizes[name] = holding.size
                 home.append(Member(name, holding, fitted=half))
@@ -498,6 +505,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 f"this object has no half of {unknown}, but {self.halves_}"
             )
         kept = without_seeds(self)
+        # Who has the root of a simulation's streams can draw the others' halves anew.
         kept.partition_ = without_seeds(self.partition_)
         kept._parties = {
             name: party
@@ -580,6 +588,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                     raise ValueError("no party holds a column")
             self._check_holdings(held, fitting=fitting)
         except BaseException:
+            # Members that have opened would wait for a protocol that never starts.
             session.end()
             raise
         return session

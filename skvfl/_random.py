@@ -87,6 +87,8 @@ def deal(roots, names):
     dealt = {name: {} for name in names}
     for purpose, root in roots.items():
         for name, child in spawn_named(root, dealt).items():
+            # numpy's streams can be inverted: who is handed one would find the root,
+            # and with it everybody's.
             dealt[name][purpose] = one_way(child)
     return dealt
 

@@ -94,8 +94,10 @@ class Member:
         said : {"auto", "passthrough"} or transformer
             As the settings say.
         """
+        # The label owner of some methods has labels only.
         if not self.n_columns:
             return None
+        # A word is resolved here, so that its random numbers are this organisation's.
         transformer = resolve_transformer(said)
         if isinstance(said, str):
             seed_party(transformer, self.stream("prepare"), self.name)
@@ -157,6 +159,7 @@ class Member:
         if rows is not None:
             self._check_rows(rows, learns=role is not None)
             holding = holding.take(rows)
+        # An index or attributes of the whole table say more than the columns do.
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
         if model is not None:
             self.fitted = self.kept.get(str(model))
@@ -223,6 +226,7 @@ class Member:
         """Drop the table and the secrets of this run."""
         if self.party is not None:
             self.party.release()
+        # A session that failed may be kept alive by a traceback; the table must not be.
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}

@@ -111,6 +111,7 @@ class Party:
 
     def again(self) -> Self:
         """The same party for another run, which holds nothing; models are shared."""
+        # Shallow: models are shared, and two predictions at once hold different tables.
         party = copy.copy(self)
         party._states = {}
         return party
@@ -140,6 +141,8 @@ class Party:
             says, which never quotes a value, is passed on in full. The error has no
             cause and no context, which might quote one.
         """
+        # On the class, so that an attribute which holds a callable cannot be called
+        # from outside, and no property runs.
         method: Any = getattr(type(self), str(operation), None)
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")

@@ -131,6 +131,7 @@ def in_words(value: Any) -> Any:
         return {"tuple": [in_words(each) for each in value]}
     if isinstance(value, list | np.ndarray):
         return [in_words(each) for each in value]
+    # A default of scikit-learn's encoders, so it must have a word.
     if isinstance(value, type) and issubclass(value, np.generic):
         if value not in _DTYPES.values():
             raise NotInWordsError(f"the data type {value.__name__}")
@@ -256,6 +257,8 @@ class Settings:
             try:
                 words[each.name] = in_words(getattr(self, each.name))
             except NotInWordsError:
+                # The receiver looks for its own object of this name; nothing of ours
+                # travels.
                 words[each.name] = {"own": each.name}
         return words
 
@@ -313,6 +316,8 @@ class Settings:
             value = getattr(self, each.name)
             purpose = each.metadata.get("stream")
             if purpose is not None:
+                # A clone for each member: parties that share an object would learn from
+                # each other.
                 value = seed_party(clone(value), streams[purpose], name)
             own[each.name] = value
         return own

@@ -153,6 +153,9 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.communication_ = log = CommunicationLog()
         members = self._make_members(X, root, labels)
         open_one = self._one_by_one(members, self._opening(members), fitting=True)
+        # The host's session stays open over the one round, because it learns from what
+        # the guests send; a guest's is its own, so that one who dies takes nobody
+        # along.
         with open_one(self._active, log) as session:
             guests, received, said = self._represent(open_one, n_rows, context)
             self._train_host(session, received, context)
@@ -163,6 +166,7 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 said_split = self._train_split(session, n_rows, rows, context)
             parties = session.parties
         self._parties = {name: parties[name] for name in self._names if name in parties}
+        # A refit without a budget must not keep the account of the fit before it.
         self.__dict__.pop("epsilon_spent_", None)
         if self._plan is not None:
             self.epsilon_spent_ = account(self, encoders, said, said_split)
@@ -210,6 +214,7 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _open_again(self, X, root, labels, parties):
         """A session of those who have learnt in the one round."""
+        # Made anew: what a member holds was dropped with the session of the one round.
         members = self._make_members(X, root, labels)
         told = {"settings": lambda name: SplitSettings(), "fitted": parties}
         opening = self._opening(members, [*parties], **told)
@@ -236,6 +241,8 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             with open_one(name, messages) as session:
                 if name not in self._holders:
                     raise PartyError(name, "it holds no column")
+                # Only the size is looked at here. A reply that is wrong in any other
+                # way ends the fit of all, which is checked once everybody has answered.
                 size = Reply(self._any_rows(n_rows)[name].n_bytes)
                 sent = session.ask(name, "learn", reply=size)
                 said = None

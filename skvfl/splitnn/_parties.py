@@ -153,12 +153,15 @@ class SplitParty(Party):
         """Activations of one batch, and nothing of how they came about."""
         values = self._activate(start, stop)
         self.hold(Activations(values))
+        # Numbers alone cross: with its graph the tensor would lead back to the columns.
         return values.detach().numpy()
 
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
         self.held(Activations).values.backward(tensor(gradient))
+        # A gradient is for one batch: a second one would go through a graph that is
+        # gone.
         self.drop(Activations)
         self._update()
 
@@ -211,16 +214,21 @@ class BottomParty(SplitParty):
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         self.hold(Training(self._optimize(list(self._bottom.parameters()))))
         with torch.inference_mode():
+            # A network of the user's own says its width only when it is asked.
+            # Evaluation mode, so that running statistics do not see the row.
             return self._bottom.eval()(values[:1]).shape[1]
 
     @operation
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
+        # Double precision inside, so that an answer does not hang on which rows are
+        # asked for together; single precision is what crosses.
         return infer(self._bottom, self._rows(start, stop)).float().numpy()
 
     @operation
     def remember(self):
         """Keep a copy of the models as they are."""
+        # Copies, because the optimiser goes on to change the parameters in place.
         self.hold(Best(copy.deepcopy(self._models())))
 
     @operation
@@ -289,6 +297,7 @@ class TopParty(BottomParty):
             widths[self.name] = self.prepare(seed)
         n_inputs = sum(widths.values())
         if self._aggregation != "concat":
+            # A bottom of the user's own may have another width than it was told.
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
@@ -305,6 +314,7 @@ class TopParty(BottomParty):
     def learn(self, start, stop, received):
         """One step on a batch: its loss and weight, and gradients of what was sent."""
         rows = self.held(Epoch).order[start:stop]
+        # What arrived is where the graph begins: its gradient is what goes back.
         cuts = {name: tensor(sent).requires_grad_() for name, sent in received.items()}
         own = (
             {}

@@ -167,6 +167,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         order = one_way(branch(root, 2, 1))
         home, sizes = [], {}
         for party in roster.home:
+            # Several clients of one party exist in simulations only, so only this place
+            # knows how its rows are dealt.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
             for client, holding in holdings.items():
                 sizes[client] = holding.size
