@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Integral
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -20,7 +18,8 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._random import branch, deal, seed_sequence, without_seeds
+from skvfl._halves import HalvesMixin
+from skvfl._random import branch, deal, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
     StrOptions,
@@ -63,7 +62,6 @@ from skvfl.partition._partitioner import (
 )
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
-_HALF = b"skvfl half 1\n"
 _ADDING = Lock()
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
@@ -184,7 +182,7 @@ class VFLRegressorMixin(RegressorMixin):
         return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=False))
 
 
-class VFLEstimator(CallbackSupportMixin, BaseEstimator):
+class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     """Who holds what, and how to reach the parties.
 
     Subclasses have the parameters ``parties``, ``active`` and ``transport``, keep
@@ -450,107 +448,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _holdings(self, X):
         """What each member at home holds of a table to be served."""
         return {n: Holding(block) for n, block in self.partition_.split(X).items()}
-
-    def _half(self, name):
-        """The fitted party of an organisation, or what stands for it."""
-        if name not in self._parties:
-            raise PartyValueError(
-                name, "its half of the fitted model is not here: see load_half"
-            )
-        return self._parties[name]
-
-    @property
-    def halves_(self):
-        """Names of the organisations whose fitted half is in this object.
-
-        After a simulation these are all of them, so who has the object can do what any
-        of them can. Between organisations it is the active party alone.
-        """
-        check_is_fitted(self)
-        return [
-            name
-            for name, party in self._parties.items()
-            if not isinstance(party, Handle)
-        ]
-
-    def keep_halves(self, names):
-        """The same fitted estimator with the halves of some organisations only.
-
-        Parameters
-        ----------
-        names : list of str
-            Organisations whose half stays.
-
-        Returns
-        -------
-        estimator : estimator
-            A copy. It predicts once the other halves are loaded, or reached. Its
-            parameters have no ``random_state``, from which a simulation draws
-            everybody's secrets.
-        """
-        unknown = sorted(set(names) - set(self.halves_))
-        if unknown:
-            raise ValueError(
-                f"this object has no half of {unknown}, but {self.halves_}"
-            )
-        kept = without_seeds(self)
-        kept.partition_ = without_seeds(self.partition_)
-        kept._parties = {
-            name: party
-            for name, party in self._parties.items()
-            if name in names or isinstance(party, Handle)
-        }
-        return kept
-
-    def save_half(self, name, path):
-        """Write what one organisation has learnt to a file of its own.
-
-        Parameters
-        ----------
-        name : str
-            Name of the organisation.
-        path : str or path
-            Of the file, which only this organisation should have.
-        """
-        if name not in self.halves_:
-            raise ValueError(f"this object has no half of {name!r}, but {self.halves_}")
-        content = pickle.dumps((type(self).__name__, name, self._parties[name]))
-        Path(path).write_bytes(_HALF + content)
-
-    def load_half(self, path):
-        """Take in what one organisation has learnt.
-
-        Parameters
-        ----------
-        path : str or path
-            A file of :meth:`save_half`. Reading it runs code of whoever wrote it, so
-            load files of your own organisation alone.
-
-        Returns
-        -------
-        self : estimator
-
-        Raises
-        ------
-        ValueError
-            If the file is of something else.
-        """
-        check_is_fitted(self)
-        content = Path(path).read_bytes()
-        if not content.startswith(_HALF):
-            raise ValueError(f"{path} was not written by save_half")
-        kind, name, party = pickle.loads(content[len(_HALF) :])
-        if kind != type(self).__name__ or name not in self._names:
-            raise ValueError(
-                f"{path} has the half of {name!r} in a {kind}, and this "
-                f"{type(self).__name__} has the parties {self._names}"
-            )
-        self._parties = {
-            each: party if each == name else self._parties[each]
-            for each in self._names
-            if each == name or each in self._parties
-        }
-        return self
 
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
