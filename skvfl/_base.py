@@ -62,6 +62,8 @@ from skvfl.partition._partitioner import (
 )
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
+# Guards the one attribute that sessions opened by several threads write. It belongs to
+# the module, because an estimator with a lock could not be pickled.
 _ADDING = Lock()
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
@@ -229,6 +231,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """
         for key in params:
             name, nested, parameter = key.partition("__")
+            # The new value counts, as scikit-learn sets ``name`` before what is nested.
+            # A name that does not exist is left to scikit-learn's own message.
             value = params.get(name, getattr(self, name, self))
             if nested and not hasattr(value, "set_params"):
                 raise ValueError(
@@ -249,8 +253,11 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             )
         X = _check_table(X)
         check_entries(_num_samples(y), _num_samples(X), "y")
+        # A fit that fails must not leave the parties of an earlier one to predict with.
         self.__dict__.pop("_parties", None)
         self.__dict__.pop("_n_columns", None)
+        # A federation knows its members' names alone, so the partition is of the one
+        # table that is here, and the order of the names is the federation's.
         if isinstance(self.parties, Federation):
             self._names = list(self.parties.names)
             self._active = party_name(self._names, self.active)
@@ -287,12 +294,14 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         In a simulation these are all, and the table and the seed are everybody's.
         """
         roots = {what: branch(root, *path) for what, path in self._streams.items()}
+        # A seed of the partitioner's own wins, as it does where it is used by itself.
         if "prepare" in roots:
             roots["prepare"] = self.partition_._root(roots["prepare"])
         blocks = self.partition_.split(X)
         dealt = deal(roots, blocks)
         home = []
         for name, block in blocks.items():
+            # Nobody else's holding ever has the labels, not even in a simulation.
             own = labels if name == self._active else None
             home.append(Member(name, Holding(block, labels=own), dealt[name]))
         return Roster(home, self._rows_elsewhere(X))
@@ -317,7 +326,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         return "auto"
 
     @contextmanager
-    def _training(self, X, y, labels, n_tasks):
+    def _training(self, X, y, labels, n_tasks, *, root=None):
         """Session of a fit that the active party runs; for a ``with`` statement.
 
         Parameters
@@ -328,6 +337,9 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             What the active party learns from.
         n_tasks : int
             How many tasks callbacks will hear of at most.
+        root : SeedSequence, default=None
+            Of all streams; of ``random_state`` by default. A method that branches off
+            streams itself gives it.
 
         Yields
         ------
@@ -335,7 +347,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         context : CallbackContext
             For ``_tasks``.
         """
-        root = seed_sequence(self.random_state)
+        # A RandomState gives another root each time, so it is asked once.
+        root = seed_sequence(self.random_state) if root is None else root
         X = self._fit_partition(X, y, branch(root, 0))
         members = self._make_members(X, root, labels)
         context = self._init_callback_context(max_subtasks=n_tasks)
@@ -343,16 +356,20 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         self.communication_ = CommunicationLog()
         with self._open(members, self.communication_, self._active) as session:
             yield session, context
+        # Only now, when the session has ended well, is the estimator fitted.
         self._parties = session.parties
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
     def _serving(self, X):
         """Session of a prediction that the active party runs."""
-        check_is_fitted(self)
         return self._reopen(X, current_log(), self._active)
 
     def _tasks(self, context, name, n_tasks):
-        """Count tasks that callbacks hear of, until one of them asks to stop."""
+        """Count tasks that callbacks hear of, until one of them asks to stop.
+
+        For loops that nothing else stops: a generator that a loop breaks out of cannot
+        tell this from an error, so the last task would never end.
+        """
         for i in range(n_tasks):
             task = context.subcontext(task_name=name)
             task.call_on_fit_task_begin(estimator=self)
@@ -412,6 +429,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             words = said.pack()
             opening[name] = {"role": said.role, "settings": words}
             if name not in home:
+                # It is reached by words alone: an object would have to be unpickled.
                 refuse_own(words, name, said)
                 if fitted is not None:
                     opening[name]["model"] = fitted[name].model
@@ -456,12 +474,15 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
+        # Members at home have their rows already; the others are told which to take.
         if roster.rows is not None:
             home = {member.name for member in members}
             for name in opening.keys() - home:
                 opening[name]["rows"] = roster.rows
         try:
+            # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)
+            # Before anything else uses them: later bounds of replies rest on the sizes.
             self._check_sizes_said(held, due)
             if fitting:
                 n_columns = {name: each["n_columns"] for name, each in held.items()}
@@ -472,6 +493,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
                 if self._n_columns.keys() == {*self._names} and not self._holders:
                     raise ValueError("no party holds a column")
             self._check_holdings(held, fitting=fitting)
+        # An interrupt, too, would otherwise leave processes or members waiting.
         except BaseException:
             session.end()
             raise
@@ -486,6 +508,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             ``n_rows`` and ``n_columns`` of every member that is asked, or None.
         """
         sizes = {m.name: (m.holding.n_rows, m.holding.n_columns) for m in roster.home}
+        # Members whose table is elsewhere must hold as many rows as the active party,
+        # and in predictions as many columns as in the fit.
         n_rows, _ = sizes.get(self._active, (None, None))
         if roster.rows is not None:
             n_rows = len(roster.rows)
@@ -524,6 +548,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         if not n_empty:
             return
         what = f"it holds no value of {n_empty} of {n_rows} rows"
+        # A fit is refused, because a model of imputed rows looks as good as any; a
+        # prediction goes on, because the other rows of X are as good as ever.
         if not fitting:
             warn(
                 f"party {name!r}: {what}; {self._instead_of_rows(name)}",
@@ -585,6 +611,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     @property
     def _any_widths(self):
         """What is expected of parties that say how many columns they will send."""
+        # A transformer may widen its columns, and one-hot codes do; a bound keeps a
+        # party from making the receiver allocate whatever it says.
         held = {n: len(columns) for n, columns in self.partition_.parties_.items()}
         held |= getattr(self, "_n_columns", {})
         return {n: Count(1, most_columns(held[n])) for n in self._holders}
@@ -611,6 +639,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """Target as float64."""
         if y is None:
             validate_data(self, y=None)
+        # RAP is a classifier or a regressor by its model, and may be fitted as both.
         self.__dict__.pop("classes_", None)
         return as_targets(read_labels(y))
 
@@ -644,6 +673,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     def _transport(self):
         if isinstance(self.parties, Federation):
             return self.parties
+        # A word stands for a new transport each time, so nothing outlives a session.
         if isinstance(self.transport, str):
             return _TRANSPORTS[self.transport]()
         return self.transport
