@@ -362,6 +362,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
 
     def _serving(self, X):
         """Session of a prediction that the active party runs."""
+        # Only a fitted estimator knows who is active.
+        check_is_fitted(self)
         return self._reopen(X, current_log(), self._active)
 
     def _tasks(self, context, name, n_tasks):

@@ -194,8 +194,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _serve(self, X, operation):
         """What the active party computes for rows to be served."""
-        active = self._active
         with self._serving(X) as session:
+            active = self._active
             passive = [name for name in self._holders if name != active]
             n_rows = _num_samples(X)
             rows = {"start": 0, "stop": n_rows}
