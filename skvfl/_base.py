@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Integral
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -20,7 +18,8 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._random import branch, deal, seed_sequence, without_seeds
+from skvfl._halves import HalvesMixin
+from skvfl._random import branch, deal, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
     StrOptions,
@@ -63,7 +62,8 @@ from skvfl.partition._partitioner import (
 )
 
 MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
-_HALF = b"skvfl half 1\n"
+# Guards the one attribute that sessions opened by several threads write. It belongs to
+# the module, because an estimator with a lock could not be pickled.
 _ADDING = Lock()
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
@@ -184,7 +184,7 @@ class VFLRegressorMixin(RegressorMixin):
         return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=False))
 
 
-class VFLEstimator(CallbackSupportMixin, BaseEstimator):
+class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     """Who holds what, and how to reach the parties.
 
     Subclasses have the parameters ``parties``, ``active`` and ``transport``, keep
@@ -231,6 +231,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """
         for key in params:
             name, nested, parameter = key.partition("__")
+            # The new value counts, as scikit-learn sets ``name`` before what is nested.
+            # A name that does not exist is left to scikit-learn's own message.
             value = params.get(name, getattr(self, name, self))
             if nested and not hasattr(value, "set_params"):
                 raise ValueError(
@@ -251,8 +253,11 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             )
         X = _check_table(X)
         check_entries(_num_samples(y), _num_samples(X), "y")
+        # A fit that fails must not leave the parties of an earlier one to predict with.
         self.__dict__.pop("_parties", None)
         self.__dict__.pop("_n_columns", None)
+        # A federation knows its members' names alone, so the partition is of the one
+        # table that is here, and the order of the names is the federation's.
         if isinstance(self.parties, Federation):
             self._names = list(self.parties.names)
             self._active = party_name(self._names, self.active)
@@ -291,14 +296,14 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         # By path and not by counting spawns, so that no purpose depends on which others
         # asked before it.
         roots = {what: branch(root, *path) for what, path in self._streams.items()}
+        # A seed of the partitioner's own wins, as it does where it is used by itself.
         if "prepare" in roots:
-            # A partitioner with a seed of its own prepares alike in every estimator it
-            # is given to.
             roots["prepare"] = self.partition_._root(roots["prepare"])
         blocks = self.partition_.split(X)
         dealt = deal(roots, blocks)
         home, sizes = [], {}
         for name, block in blocks.items():
+            # Nobody else's holding ever has the labels, not even in a simulation.
             own = labels if name == self._active else None
             holding = Holding(block, labels=own)
             sizes[name] = holding.size
@@ -325,7 +330,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         return "auto"
 
     @contextmanager
-    def _training(self, X, y, labels, n_tasks):
+    def _training(self, X, y, labels, n_tasks, *, root=None):
         """Session of a fit that the active party runs; for a ``with`` statement.
 
         Parameters
@@ -336,6 +341,9 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             What the active party learns from.
         n_tasks : int
             How many tasks callbacks will hear of at most.
+        root : SeedSequence, default=None
+            Of all streams; of ``random_state`` by default. A method that branches off
+            streams itself gives it.
 
         Yields
         ------
@@ -343,7 +351,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         context : CallbackContext
             For ``_tasks``.
         """
-        root = seed_sequence(self.random_state)
+        # A RandomState gives another root each time, so it is asked once.
+        root = seed_sequence(self.random_state) if root is None else root
         X = self._fit_partition(X, y, branch(root, 0))
         members = self._make_members(X, root, labels)
         context = self._init_callback_context(max_subtasks=n_tasks)
@@ -351,16 +360,22 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         self.communication_ = CommunicationLog()
         with self._open(members, self.communication_, self._active) as session:
             yield session, context
+        # Only now, when the session has ended well, is the estimator fitted.
         self._parties = session.parties
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
     def _serving(self, X):
         """Session of a prediction that the active party runs."""
+        # Only a fitted estimator knows who is active.
         check_is_fitted(self)
         return self._reopen(X, current_log(), self._active)
 
     def _tasks(self, context, name, n_tasks):
-        """Count tasks that callbacks hear of, until one of them asks to stop."""
+        """Count tasks that callbacks hear of, until one of them asks to stop.
+
+        For loops that nothing else stops: a generator that a loop breaks out of cannot
+        tell this from an error, so the last task would never end.
+        """
         for i in range(n_tasks):
             task = context.subcontext(task_name=name)
             task.call_on_fit_task_begin(estimator=self)
@@ -420,7 +435,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             words = said.pack()
             opening[name] = {"role": said.role, "settings": words}
             if name not in home:
-                # Before the session opens: nobody has been asked for anything yet.
+                # It is reached by words alone: an object would have to be unpickled.
                 refuse_own(words, name, said)
                 if fitted is not None:
                     opening[name]["model"] = fitted[name].model
@@ -462,108 +477,6 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """What each member at home holds of a table to be served."""
         return {n: Holding(block) for n, block in self.partition_.split(X).items()}
 
-    def _half(self, name):
-        """The fitted party of an organisation, or what stands for it."""
-        if name not in self._parties:
-            raise PartyValueError(
-                name, "its half of the fitted model is not here: see load_half"
-            )
-        return self._parties[name]
-
-    @property
-    def halves_(self):
-        """Names of the organisations whose fitted half is in this object.
-
-        After a simulation these are all of them, so who has the object can do what any
-        of them can. Between organisations it is the active party alone.
-        """
-        check_is_fitted(self)
-        return [
-            name
-            for name, party in self._parties.items()
-            if not isinstance(party, Handle)
-        ]
-
-    def keep_halves(self, names):
-        """The same fitted estimator with the halves of some organisations only.
-
-        Parameters
-        ----------
-        names : list of str
-            Organisations whose half stays.
-
-        Returns
-        -------
-        estimator : estimator
-            A copy. It predicts once the other halves are loaded, or reached. Its
-            parameters have no ``random_state``, from which a simulation draws
-            everybody's secrets.
-        """
-        unknown = sorted(set(names) - set(self.halves_))
-        if unknown:
-            raise ValueError(
-                f"this object has no half of {unknown}, but {self.halves_}"
-            )
-        kept = without_seeds(self)
-        # Who has the root of a simulation's streams can draw the others' halves anew.
-        kept.partition_ = without_seeds(self.partition_)
-        kept._parties = {
-            name: party
-            for name, party in self._parties.items()
-            if name in names or isinstance(party, Handle)
-        }
-        return kept
-
-    def save_half(self, name, path):
-        """Write what one organisation has learnt to a file of its own.
-
-        Parameters
-        ----------
-        name : str
-            Name of the organisation.
-        path : str or path
-            Of the file, which only this organisation should have.
-        """
-        if name not in self.halves_:
-            raise ValueError(f"this object has no half of {name!r}, but {self.halves_}")
-        content = pickle.dumps((type(self).__name__, name, self._parties[name]))
-        Path(path).write_bytes(_HALF + content)
-
-    def load_half(self, path):
-        """Take in what one organisation has learnt.
-
-        Parameters
-        ----------
-        path : str or path
-            A file of :meth:`save_half`. Reading it runs code of whoever wrote it, so
-            load files of your own organisation alone.
-
-        Returns
-        -------
-        self : estimator
-
-        Raises
-        ------
-        ValueError
-            If the file is of something else.
-        """
-        check_is_fitted(self)
-        content = Path(path).read_bytes()
-        if not content.startswith(_HALF):
-            raise ValueError(f"{path} was not written by save_half")
-        kind, name, party = pickle.loads(content[len(_HALF) :])
-        if kind != type(self).__name__ or name not in self._names:
-            raise ValueError(
-                f"{path} has the half of {name!r} in a {kind}, and this "
-                f"{type(self).__name__} has the parties {self._names}"
-            )
-        self._parties = {
-            each: party if each == name else self._parties[each]
-            for each in self._names
-            if each == name or each in self._parties
-        }
-        return self
-
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
         due = self._due(roster, opening)
@@ -571,12 +484,15 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
+        # Members at home have their rows already; the others are told which to take.
         if roster.rows is not None:
             home = {member.name for member in members}
             for name in opening.keys() - home:
                 opening[name]["rows"] = roster.rows
         try:
+            # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)
+            # Before anything else uses them: later bounds of replies rest on the sizes.
             self._check_sizes_said(held, due)
             if fitting:
                 n_columns = {name: each["n_columns"] for name, each in held.items()}
@@ -587,8 +503,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 if self._n_columns.keys() == {*self._names} and not self._holders:
                     raise ValueError("no party holds a column")
             self._check_holdings(held, fitting=fitting)
+        # An interrupt, too, would otherwise leave processes or members waiting.
         except BaseException:
-            # Members that have opened would wait for a protocol that never starts.
             session.end()
             raise
         return session
@@ -602,6 +518,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             ``n_rows`` and ``n_columns`` of every member that is asked, or None.
         """
         sizes = roster.sizes
+        # Members whose table is elsewhere must hold as many rows as the active party,
+        # and in predictions as many columns as in the fit.
         n_rows, _ = sizes.get(self._active, (None, None))
         if roster.rows is not None:
             n_rows = len(roster.rows)
@@ -640,6 +558,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         if not n_empty:
             return
         what = f"it holds no value of {n_empty} of {n_rows} rows"
+        # A fit is refused, because a model of imputed rows looks as good as any; a
+        # prediction goes on, because the other rows of X are as good as ever.
         if not fitting:
             warn(
                 f"party {name!r}: {what}; {self._instead_of_rows(name)}",
@@ -701,6 +621,8 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     @property
     def _any_widths(self):
         """What is expected of parties that say how many columns they will send."""
+        # A transformer may widen its columns, and one-hot codes do; a bound keeps a
+        # party from making the receiver allocate whatever it says.
         held = {n: len(columns) for n, columns in self.partition_.parties_.items()}
         held |= getattr(self, "_n_columns", {})
         return {n: Count(1, most_columns(held[n])) for n in self._holders}
@@ -727,6 +649,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         """Target as float64."""
         if y is None:
             validate_data(self, y=None)
+        # RAP is a classifier or a regressor by its model, and may be fitted as both.
         self.__dict__.pop("classes_", None)
         return as_targets(read_labels(y))
 
@@ -760,6 +683,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
     def _transport(self):
         if isinstance(self.parties, Federation):
             return self.parties
+        # A word stands for a new transport each time, so nothing outlives a session.
         if isinstance(self.transport, str):
             return _TRANSPORTS[self.transport]()
         return self.transport

@@ -1,4 +1,8 @@
-"""Private random streams: one child seed per party and purpose."""
+"""Private random streams: one child seed per party and purpose.
+
+A simulation stands for all organisations, so one seed has to give each of them secrets
+of its own. Streams are dealt by name and one-way.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,17 @@ import hashlib
 from numbers import Integral
 
 import numpy as np
+
+# By name: a party's secrets must not depend on how many parties there are or on the
+# order in which they are written, or the results of a seed would change with both. An
+# organisation that is dealt its stream apart from the others needs its name alone.
+#
+# One-way: a party has its stream in full, and words of it may be sent or saved with its
+# half of the model. A child of numpy's carries the entropy of its root, and even its
+# words can be solved for that entropy. Whoever had one would compute the projection,
+# masks and noise of every other party. A stream is therefore hashed where it leaves the
+# hands of whoever holds the root, and not before: the hash of a root's child has no
+# path back to its siblings, while children of a hashed stream are one party's own.
 
 
 def seed_sequence(random_state):
@@ -19,6 +34,7 @@ def seed_sequence(random_state):
         return np.random.SeedSequence()
     if isinstance(random_state, Integral):
         return np.random.SeedSequence(int(random_state))
+    # As many bits as numpy takes from the operating system for a root.
     words = random_state.randint(2**32, size=4, dtype=np.uint32)
     return np.random.SeedSequence(words.tolist())
 
@@ -34,6 +50,7 @@ def one_way(sequence):
     numpy's own streams are invertible functions of the entropy of their root: four
     words of one give away the root, and with it the streams of everybody else.
     """
+    # Fixed byte order, so that a seed gives the same stream on every machine.
     state = sequence.generate_state(8).astype("<u4").tobytes()
     digest = hashlib.sha256(state).digest()
     return np.random.SeedSequence(int.from_bytes(digest, "little"))
@@ -106,34 +123,38 @@ def int_seed(sequence):
 
     It may be sent or kept, see :func:`one_way`.
     """
+    # 31 bits, because some libraries read a seed as a signed word.
     return int(one_way(sequence).generate_state(1)[0] >> 1)
 
 
-def _owners(estimator):
+def _owners(estimator, sequence):
     """Every object inside an estimator that has a ``random_state``, in a fixed order.
 
     Returns
     -------
-    owners : list of (str, estimator, seed)
-        Name of the parameter, the object that owns it, and its value.
+    owners : list of (str, estimator, seed, SeedSequence)
+        Name of the parameter, the object that owns it, its value, and a stream for it.
     """
     params = estimator.get_params(deep=True)
-    return [
-        (key, params.get(key.rpartition("__")[0], estimator), params[key])
+    # Sorted, because the order of ``get_params`` is that in which a user wrote steps.
+    keys = [
+        key
         for key in sorted(params)
         if key == "random_state" or key.endswith("__random_state")
+    ]
+    # What has a seed already uses up a child, too: to set one seed changes no other.
+    return [
+        (key, params.get(key.rpartition("__")[0], estimator), params[key], child)
+        for key, child in zip(keys, sequence.spawn(len(keys)), strict=True)
     ]
 
 
 def seed_missing(estimator, sequence):
     """Give every ``random_state`` inside ``estimator`` that is None a seed."""
-    owners = _owners(estimator)
     return estimator.set_params(
         **{
             key: int_seed(child)
-            for (key, _, given), child in zip(
-                owners, sequence.spawn(len(owners)), strict=True
-            )
+            for key, _, given, child in _owners(estimator, sequence)
             if given is None
         }
     )
@@ -164,12 +185,10 @@ def seed_party(estimator, sequence, name="", *, leaves=True):
     -------
     estimator : estimator
     """
-    owners = _owners(estimator)
     seeds = {}
-    for (key, owner, given), child in zip(
-        owners, sequence.spawn(len(owners)), strict=True
-    ):
+    for key, owner, given, child in _owners(estimator, sequence):
         if given is not None:
+            # All parties have this seed in common, so the name keeps them apart.
             path = (*_words(name), *child.spawn_key) if name else child.spawn_key
             child = branch(seed_sequence(given), *path)
         if hasattr(owner, "_draw_from"):
@@ -194,10 +213,8 @@ def seed_own(estimator, sequence):
     -------
     estimator : estimator
     """
-    owners = _owners(estimator)
-    for (key, owner, given), child in zip(
-        owners, sequence.spawn(len(owners)), strict=True
-    ):
+    for key, owner, given, child in _owners(estimator, sequence):
+        # Seeded in a simulation already, or by the organisation itself.
         if given is not None or hasattr(owner, "_sequence"):
             continue
         if hasattr(owner, "_draw_from"):

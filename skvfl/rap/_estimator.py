@@ -14,7 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvfl._base import (
-    MISSING_ROWS,
     VFLEstimator,
     check_answers,
     check_kind,
@@ -188,14 +187,11 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     1
     """
 
-    # The label owner's draws have a stream of their own: whoever could guess its
-    # projection should not have its aliases.
     _streams = {"prepare": (1, 0), "project": (1, 1), "protect": (1, 2)}
     _roles = (PartySettings, OwnerSettings)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        **MISSING_ROWS,
         "estimator": [StrOptions(set(_DEFAULT_MODELS)), HasMethods(["fit", "predict"])],
         "projection": [HasMethods(["fit_transform", "transform"]), None],
         "label_protection": ["boolean"],
@@ -262,8 +258,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         task = context.subcontext(task_name="project and send")
         task.call_on_fit_task_begin(estimator=self)
         self.communication_ = CommunicationLog()
-        # The server runs the protocol, and is nobody's party: it sees what all of them
-        # send.
+        # The session ends before the model trains: the server has all that it needs,
+        # and parties in processes of their own need not wait.
         with self._open(members, self.communication_) as session:
             received, sent = self._gather(session, len(labels.values))
         task.call_on_fit_task_end(estimator=self)
@@ -282,15 +278,16 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         labels = session.ask(
             self._active, "protect_labels", reply=self._protected_labels(n_rows)
         )
-        # Before anything is stacked: a matrix of other rows would shift the rows of all
-        # that come after it.
         matrices = check_rows(projected, n_rows)
+        # Served rows must have these widths: the model takes columns by position.
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
         return np.hstack(matrices), labels
 
     def _protected_labels(self, n_rows):
         """What is expected of the label owner."""
         if is_classifier(self):
+            # The reply is bound to the classes that there are: an owner cannot have the
+            # server build a model of any size.
             n_labels = len(self.classes_) * (ALIASES if self.label_protection else 1)
             labels = Vector(n_rows, n_labels)
         else:
@@ -306,14 +303,16 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
     def _train(self, received, sent, sequence, task):
         """The paper's Algorithm 1, step 3: the server trains alone."""
+        # No party has this stream: the model is the server's, and its draws are no
+        # secret from the server.
         model = seed_missing(clone(self._model), sequence)
         nested = hasattr(model, "set_callbacks")
         with task.propagate_callback_context(model) if nested else nullcontext():
             task.call_on_fit_task_begin(estimator=self)
             self._whitener = None
             if self.whiten:
-                # The covariance of projected columns is badly conditioned in single
-                # precision.
+                # The rescaling divides by small variances, and the covariance squares
+                # the condition number; single precision has no digits left for that.
                 received = received.astype(np.float64)
                 self._whitener = _whitener(received)
                 received = self._whitener.transform(received)
@@ -323,8 +322,6 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 sent["labels"],
                 sent["weights"],
                 sent["n_labels"],
-                # Not the stream that seeds the model: a skorch net draws its weights
-                # from torch.
                 sequence.spawn(1)[0],
             )
             task.call_on_fit_task_end(estimator=self)
@@ -340,18 +337,18 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
     def _serve(self, X, ask, operation):
         """The paper's Algorithm 1, step 4: the label owner's decoded answer."""
-        check_is_fitted(self)
         with self._reopen(X, current_log()) as session:
+            # As most models have learnt; nets turn it back into what they take.
             received = self._collect(session, X).astype(np.float64)
             if self._whitener is not None:
                 received = self._whitener.transform(received)
             answer = ask(self.estimator_, received)
+            # Only the label owner can decode, and the answer stays with it: the server
+            # must not see which aliases are one class.
             session.begin_round()
             decoded = session.ask(
                 self._active,
                 operation,
-                # The decoded answer is the label owner's; the server would learn the
-                # labels from it.
                 reply_to=self._active,
                 reply=self._recovered(operation, len(received)),
                 **answer,
@@ -392,6 +389,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             return self._serve(
                 X, lambda *args: {"answer": predict_targets(*args)}, "recover_target"
             )
+        # The likeliest alias need not be of the likeliest class, so probabilities are
+        # summed over aliases first, where the model has them.
         if hasattr(self.estimator_, "predict_proba"):
             scores = self._score_classes(X, "predict_proba", "recover_scores")
             codes = scores.argmax(axis=1)
@@ -433,6 +432,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             is positive where the second is predicted.
         """
         scores = self._score_classes(X, "decision_function", "recover_best")
+        # scikit-learn's decision functions have one column for two classes.
         if len(self.classes_) == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
         return scores
@@ -470,6 +470,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         -------
         score : float
         """
+        # Looked at before the parties are asked: a bad y costs no round.
         classifies = is_classifier(self)
         y, weights = read_truth(
             y, sample_weight, _num_samples(_check_table(X)), classifies=classifies
@@ -517,6 +518,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 "regressor; for clustering and outlier detection put "
                 "VerticalPartitioner(GaussianProjection()) in front of it"
             )
+        # The server would find out only after the parties had sent their columns.
         weighted = sample_weight is not None or self.class_weight is not None
         if weighted and not has_fit_parameter(self._model, "sample_weight"):
             raise ValueError(
@@ -542,6 +544,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         tags.estimator_type = model.estimator_type
         tags.classifier_tags = model.classifier_tags
         tags.regressor_tags = model.regressor_tags
+        # The label owner has one column of labels, whatever the model could take.
         if tags.classifier_tags is not None:
             tags.classifier_tags.multi_label = False
         tags.target_tags.required = True
@@ -554,6 +557,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
 def _whitener(received):
     """Principal components of unit variance, as many as the numerical rank."""
+    # Squared, because eigenvalues of the covariance are squares of singular values.
+    # Parties send single precision, so its epsilon is the noise.
     tolerance = (received.shape[1] * np.finfo(np.float32).eps) ** 2
     covariance = np.atleast_2d(np.cov(received, rowvar=False))
     rank = np.linalg.matrix_rank(covariance, rtol=tolerance, hermitian=True)

@@ -15,6 +15,7 @@ from skvfl.exceptions import ShareableError
 from skvfl.federation import Holding, Settings, TransformerParty, operation
 from skvfl.rap._projection import GaussianProjection, random_matrix
 
+# The paper's number. One alias would show which rows are of one class.
 ALIASES = 2
 ONCE = (
     "it has given its labels already, and a second draw would show which aliases "
@@ -43,6 +44,8 @@ class PartySettings(Settings, role="rap.party"):
         prepare = member.transformer(self.transformer)
         if prepare is None:
             return None
+        # A projection of the user's was given its stream with the settings, see
+        # ``metadata`` above; the default one takes it here.
         if self.projection is None:
             # Made here and not told by a seed: the matrix is this party's secret.
             project = seed_party(GaussianProjection(), member.stream("project"))
@@ -89,6 +92,8 @@ class ClassAliases:
     def __init__(self, n_classes, rng, protect):
         self.n_classes = n_classes
         self.n_labels = n_classes * (ALIASES if protect else 1)
+        # Without protection aliases are the classes themselves, so nothing is drawn and
+        # one code serves both.
         order = np.arange(self.n_labels)
         # Without the shuffle a class's aliases would be neighbours, and the mapping
         # known.
@@ -113,6 +118,7 @@ class ClassAliases:
         aliases : ndarray of shape (n_samples,), dtype int64
             In 0 … 2K - 1.
         """
+        # By chance and not by a rule, which the server's model could learn.
         which = rng.integers(self._aliases.shape[1], size=len(codes))
         return self._aliases[codes, which]
 
@@ -130,12 +136,14 @@ class ClassAliases:
         -------
         scores : ndarray of shape (n_samples, n_classes), dtype float64
         """
+        # ``totals[...] += `` would count one alias of a class only.
         totals = np.zeros((self.n_classes, len(scores)))
         np.add.at(totals, self._owner[aliases], scores.T)
         return totals.T
 
     def recover_best(self, scores, aliases):
         """Scores of classes: the best of a class's aliases; see `recover_scores`."""
+        # A class of which no alias was seen must lose against any score.
         best = np.full((self.n_classes, len(scores)), -np.inf)
         np.maximum.at(best, self._owner[aliases], scores.T)
         return best.T
@@ -183,6 +191,8 @@ class PseudoTarget:
         standard = self._standard.encode(target)
         if self._matrix is None:
             return standard
+        # At the scale of the standardised target: a much smaller one would hide
+        # nothing, and a larger one would be all that the server learns.
         pseudo = rng.standard_normal(len(target))
         return np.column_stack([standard, pseudo]) @ self._matrix
 
@@ -199,6 +209,7 @@ class PseudoTarget:
         target : ndarray of shape (n_samples,), dtype float64
         """
         if self._matrix is not None:
+            # The pseudo target is dropped below; it only had to be learnt.
             mixed = mixed @ np.linalg.inv(self._matrix)
         return self._standard.decode(mixed[:, 0])
 
@@ -224,7 +235,7 @@ class LabelOwner(TransformerParty):
         super().__init__(name, transformer)
         self._protect = protect
         self._rng = np.random.default_rng(stream)
-        # One for all copies of this party: none of them answers again.
+        # A dict, because shallow copies of this party share it: none answers again.
         self._given = {"labels": False}
 
     @operation

@@ -18,7 +18,11 @@ from skvfl._cells import unquoted
 from skvfl._random import seed_sequence
 from skvfl._sklearn import StrOptions, _fit_context
 
+# Enough that correlations do not give the matrix away, little enough for a network to
+# train on what comes out.
 CONDITION_NUMBER = 4.0
+# Of one input column in the length of an output column; above it the output is that
+# column with some noise.
 LARGEST_SHARE = 0.9
 
 
@@ -44,6 +48,7 @@ def random_matrix(kind, n, rng):
     while True:
         matrix = _draw(kind, n, rng)
         shares = np.abs(matrix) / np.linalg.norm(matrix, axis=0)
+        # One column can only be sent as itself, so any draw does.
         if n == 1 or shares.max() <= LARGEST_SHARE:
             return matrix
 
@@ -56,12 +61,15 @@ def _draw(kind, n, rng):
     if kind == "orthogonal":
         return left
     right = _haar(rng.standard_normal((n, n)))
+    # Symmetric about 1 on the log scale: columns keep their size on average.
     half = 0.5 * np.log(CONDITION_NUMBER)
     return (left * np.exp(rng.uniform(-half, half, n))) @ right
 
 
 def _haar(gaussian):
     """Orthogonal matrix, uniform over all of them, from a Gaussian one."""
+    # The signs that LAPACK picks are no part of the draw: without this the factor is
+    # not uniform.
     q, r = np.linalg.qr(gaussian)
     return q * np.sign(np.diag(r))
 
@@ -171,6 +179,7 @@ class GaussianProjection(
         rng = np.random.default_rng(
             getattr(self, "_sequence", None) or seed_sequence(self.random_state)
         )
+        # Drawn also where there is no pseudo column: one order of draws for all.
         self._key = rng.bytes(32)
         if self.n_features_in_ == 1:
             column = _single_column(X)
@@ -193,6 +202,8 @@ class GaussianProjection(
         """
         check_is_fitted(self, "_matrix")
         X = self._validate(X, reset=False)
+        # The product is taken in double precision, and rounded to what came in: a party
+        # that prepares single precision sends half the bytes.
         dtype = X.dtype
         if self.n_features_in_ == 1:
             column = _single_column(X)
@@ -259,8 +270,13 @@ def keyed_normal(key, values):
         The normal quantiles of AES-256 of each value: without the key they cannot be
         told from independent draws.
     """
+    # AES takes blocks of 16 bytes: the value and a zero. Equal values must give equal
+    # numbers, which is what ECB does and other modes do not.
     blocks = np.zeros((len(values), 2), dtype="<f8")
+    # Adding zero makes -0.0 and 0.0 one value.
     blocks[:, 0] = values + 0.0
     cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
     words = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8")[::2]
+    # 53 bits fill a double's mantissa; half a step keeps 0 and 1, whose quantiles are
+    # infinite, out.
     return ndtri((words >> np.uint64(11)) * 2.0**-53 + 2.0**-54)

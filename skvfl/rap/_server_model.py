@@ -34,8 +34,11 @@ def fit_model(model, received, labels, weights, n_labels, sequence):
     -------
     model : estimator or list of estimator
     """
+    # Not every model takes weights, so without any the word itself is left out.
     params = {} if weights is None else {"sample_weight": weights}
     nets = _nets(model)
+    # torch wants single precision. scikit-learn's perceptrons train well on what
+    # arrived; other models solve systems that lose too many digits by it.
     if nets or not isinstance(model, MLPClassifier | MLPRegressor):
         received = received.astype(np.float32 if nets else np.float64, copy=False)
     with _torch_stream(sequence) if nets else nullcontext():
@@ -47,6 +50,8 @@ def fit_model(model, received, labels, weights, n_labels, sequence):
                 _check_outputs(model, received, n_labels)
             return model
         labels = labels.astype(received.dtype, copy=False)
+        # A net's loss would spread a vector against a column without an error, so
+        # columns stay two-dimensional; other models warn of just that.
         if nets:
             columns = np.split(labels, labels.shape[1], axis=1)
         elif labels.shape[1] > 1 and _learns_two_outputs(model):
@@ -94,6 +99,7 @@ def score_labels(model, method, received):
         If the model does not give one score per code.
     """
     scores = np.asarray(_ask(model, method, received))
+    # A net has an output for every code; scikit-learn has one for what it has seen.
     codes = np.arange(scores.shape[1]) if _nets(model) else model.classes_
     if scores.ndim == 1:
         scores = np.column_stack([-scores, scores])
@@ -120,6 +126,8 @@ def _learns_two_outputs(model):
 
 def _nets(model):
     """Names of the skorch classes of every net inside a model."""
+    # By name, so that skorch and torch are not imported where nobody has a net; nested
+    # ones count, because pipelines and searches hide them.
     inner = [model, *model.get_params(deep=True).values()]
     return {
         kind.__name__
@@ -137,6 +145,7 @@ def _labels_for_net(nets, labels, n_labels):
             "NeuralNetBinaryClassifier learns two labels, and the server's model must "
             f"learn {n_labels}; use NeuralNetClassifier, or label_protection=False"
         )
+    # Its loss compares with one output per row.
     return labels.astype(np.float32)
 
 
@@ -165,6 +174,8 @@ def _torch_stream(sequence=None):
     """Seed torch's global generator, and put it back as it was afterwards."""
     import torch
 
+    # skorch has no generator of its own. The fork puts the user's generator back; GPUs
+    # are left out, because forking them starts each of them.
     with torch.random.fork_rng(devices=[]):
         if sequence is not None:
             torch.default_generator.manual_seed(int_seed(sequence))

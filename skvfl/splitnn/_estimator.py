@@ -10,10 +10,8 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils.validation import check_is_fitted
 
 from skvfl._base import (
-    MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
     VFLRegressorMixin,
@@ -21,8 +19,6 @@ from skvfl._base import (
 )
 from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl.federation import CommunicationLog
-from skvfl.federation._log import current_log
 from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._steps import batch_bounds, epoch_loss
@@ -58,6 +54,7 @@ def split_step(session, active, passive, widths, start, stop):
     step = session.ask(
         active, "learn", reply=learnt(expected), received=received, **batch
     )
+    # Each party is told its own gradient alone: the others' depend on their columns.
     session.begin_round()
     gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
     session.tell("backward", to=passive, each=gradients)
@@ -67,13 +64,11 @@ def split_step(session, active, passive, widths, start, stop):
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
-    # Paths are never reused for another purpose: results of a seed would change, and a
-    # purpose would see the draws of another.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
+    _roles = (PassiveSettings, ActiveSettings)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        **MISSING_ROWS,
         "bottom": ["array-like", callable],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
@@ -126,30 +121,13 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _fit(self, X, y, labels):
         root = seed_sequence(self.random_state)
-        X = self._fit_partition(X, y, branch(root, 0))
-        members = self._make_members(X, root, labels)
-        context = self._init_callback_context(max_subtasks=self.max_epochs)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        self.communication_ = CommunicationLog()
-        with self._open(members, self.communication_, self._active) as session:
-            n_rows = len(labels.values)
-            self._train(session, self._active, n_rows, branch(root, 2), context)
-        self._parties = session.parties
+        training = self._training(X, y, labels, self.max_epochs, root=root)
+        with training as (session, context):
+            # The order of the rows is public, so its branch leads to no party's stream.
+            rows = branch(root, 2)
+            self._train(session, self._active, len(labels.values), rows, context)
         self.n_iter_ = len(self.loss_curve_)
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
-
-    def _settings(self, name):
-        said = {
-            "transformer": self._transformer(name),
-            "bottom": self.bottom,
-            "cut_width": self.cut_width,
-            "lr": self.lr,
-            "optimizer": self.optimizer,
-        }
-        if name != self._active:
-            return PassiveSettings(**said)
-        return ActiveSettings(**said, top=self.top, aggregation=self.aggregation)
 
     def _train(self, session, active, n_rows, sequence, context):
         """Split learning: activations up, gradients down, for every batch."""
@@ -160,16 +138,15 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
         )
         n_train = n_rows - n_held_out
-        # Everybody shuffles by the same seed, so that a batch is two numbers instead of
-        # a list of row ids for every party.
+        # All parties sort their rows by one seed before anything else. The last rows of
+        # that order are held out, so a batch of either kind is named by two numbers.
         order = {"seed": int_seed(to_table)}
+        # The top model's input has the widths of the others, so they build first.
         widths = session.call("prepare", to=passive, reply=self._any_widths, **order)
         self._widths = widths
         session.tell(
             "prepare_top",
             to=[active],
-            # Concatenation needs one order at all times; that of the replies would do
-            # only as long as everybody answers.
             names=self._holders,
             widths=widths,
             n_train=n_train,
@@ -187,17 +164,18 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 for start, stop in batches
             ]
             self.loss_curve_.append(epoch_loss(steps))
-            # A loss that is not finite would go on for all epochs, and the models with
-            # it.
+            # Here and not at the end, so that a fit that diverges ends at once.
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
+            # The task ends before held-out rows are asked of, so the two reasons to
+            # stop are joined here and not in ``_tasks``.
             stop = task.call_on_fit_task_end(estimator=self)
             if self.early_stopping:
                 stop |= self._stops_early(session, active, passive, n_train, n_rows)
             if stop:
                 break
+        # The parties look at their models last, so at those that they will serve.
         if self.early_stopping:
             session.tell("recall", to={*passive, active})
-        # The loss does not show what the last step did to the models.
         session.tell("finish", to={*passive, active})
 
     def _stops_early(self, session, active, passive, n_train, n_rows):
@@ -208,26 +186,23 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         received = session.call("represent", to=passive, reply=expected, **rows)
         loss = session.ask(active, "evaluate", reply=NUMBER, received=received, **rows)
         curve = self.validation_loss_curve_
+        # Each party copies its own model: none leaves its party to be kept elsewhere.
         if not curve or loss < min(curve):
-            # Every party keeps its own copy: no model crosses.
             session.tell("remember", to={*passive, active})
         curve.append(loss)
         return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
 
     def _serve(self, X, operation):
         """What the active party computes for rows to be served."""
-        check_is_fitted(self)
-        active = self._active
-        passive = [name for name in self._holders if name != active]
-        with self._reopen(X, current_log(), active) as session:
+        with self._serving(X) as session:
+            active = self._active
+            passive = [name for name in self._holders if name != active]
             n_rows = _num_samples(X)
             rows = {"start": 0, "stop": n_rows}
             session.begin_round()
             expected = rows_of(self._widths, n_rows)
             received = session.call("represent", to=passive, reply=expected, **rows)
             check_rows(received, n_rows, self._widths)
-            # The active party answers to its own organisation, so the width is no
-            # matter of trust.
             own = Rows(n_rows, OWN_WIDTH, exact=False)
             if operation == "predict":
                 own = Rows(n_rows, self._n_outputs)
@@ -460,22 +435,6 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             Columns in the order of ``classes_``.
         """
         return self._serve(X, "predict")
-
-    def predict(self, X):
-        """Predict classes.
-
-        Parameters
-        ----------
-        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
-            With the columns of ``fit``, in any order where they have names.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Of the data type of ``classes_``.
-        """
-        codes = self._serve(X, "predict").argmax(axis=1)
-        return self.classes_[codes]
 
 
 class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):

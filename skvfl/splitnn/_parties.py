@@ -100,6 +100,7 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
     def make(self, member):
         """The party that has the labels."""
         codec = Codec(member.labels)
+        # A top model without parameters will do: the bottom models learn through it.
         top = {"activate": True, "name": "top", "trains": False}
         return TopParty(
             **self._parts(member),
@@ -153,15 +154,14 @@ class SplitParty(Party):
         """Activations of one batch, and nothing of how they came about."""
         values = self._activate(start, stop)
         self.hold(Activations(values))
-        # Numbers alone cross: with its graph the tensor would lead back to the columns.
+        # Without its graph: what the receiver does with it stays out of this model.
         return values.detach().numpy()
 
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
         self.held(Activations).values.backward(tensor(gradient))
-        # A gradient is for one batch: a second one would go through a graph that is
-        # gone.
+        # The graph is spent, so a second gradient of one batch is refused by name.
         self.drop(Activations)
         self._update()
 
@@ -209,26 +209,24 @@ class BottomParty(SplitParty):
         n_outputs : int
         """
         inputs = run(self._transformer.fit_transform, self.held(Holding).block)
+        # Sorted once here, so that batches and held-out rows are slices from now on.
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         self.hold(Training(self._optimize(list(self._bottom.parameters()))))
+        # A user's network may have another width than ``cut_width``. In evaluation mode
+        # this row draws nothing and leaves running statistics as they are.
         with torch.inference_mode():
-            # A network of the user's own says its width only when it is asked.
-            # Evaluation mode, so that running statistics do not see the row.
             return self._bottom.eval()(values[:1]).shape[1]
 
     @operation
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
-        # Double precision inside, so that an answer does not hang on which rows are
-        # asked for together; single precision is what crosses.
         return infer(self._bottom, self._rows(start, stop)).float().numpy()
 
     @operation
     def remember(self):
         """Keep a copy of the models as they are."""
-        # Copies, because the optimiser goes on to change the parameters in place.
         self.hold(Best(copy.deepcopy(self._models())))
 
     @operation
@@ -238,6 +236,8 @@ class BottomParty(SplitParty):
             setattr(self, name, model)
 
     def _rows(self, start, stop):
+        # While training these are the prepared rows of the fit; a served table is
+        # prepared when it is first asked for.
         if not self.holds(Inputs):
             block = self.held(Holding).block
             self.hold(Inputs(tensor(run(self._transformer.transform, block))))
@@ -293,19 +293,23 @@ class TopParty(BottomParty):
             Number of rows that are trained on; the others are held out.
         """
         self._names = names
+        # The bottom model comes first: both draw from one stream, and its width is part
+        # of the top model's input.
         if self._transformer is not None:
             widths[self.name] = self.prepare(seed)
         n_inputs = sum(widths.values())
         if self._aggregation != "concat":
-            # A bottom of the user's own may have another width than it was told.
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
         self._top = self._build_top(n_inputs, self._generator)
+        # One optimiser takes both models, in place of that of ``prepare``, because one
+        # backward pass reaches both.
         parameters = [p for m in self._models().values() for p in m.parameters()]
         self.hold(Training(self._optimize(parameters)))
         labels = self.held(Holding).labels
         order = public_order(seed, len(labels.values))
+        # Labels and weights lie in the order in which the rows of all parties lie.
         lessons = Lessons.of(self._codec, labels, order)
         lessons.check_held_out(n_train)
         self.hold(lessons)
@@ -314,7 +318,8 @@ class TopParty(BottomParty):
     def learn(self, start, stop, received):
         """One step on a batch: its loss and weight, and gradients of what was sent."""
         rows = self.held(Epoch).order[start:stop]
-        # What arrived is where the graph begins: its gradient is what goes back.
+        # What was sent is a leaf of the graph, so that gradients stop at it. The own
+        # activations are none, so that gradients reach the own bottom model.
         cuts = {name: tensor(sent).requires_grad_() for name, sent in received.items()}
         own = (
             {}
@@ -325,6 +330,7 @@ class TopParty(BottomParty):
         loss = lessons.mean_loss(self._top(self._combine(cuts | own)), rows)
         loss.backward()
         self._update()
+        # The update has not touched them: they are of the models as the batch met them.
         gradients = {name: cut.grad.numpy() for name, cut in cuts.items()}
         return {**lessons.report(loss, rows), "gradients": gradients}
 
@@ -350,10 +356,14 @@ class TopParty(BottomParty):
         cuts = {name: tensor(sent) for name, sent in received.items()}
         if self._transformer is not None:
             own = infer(self._bottom, self._rows(start, stop))
+            # A network of the user's may compute in double precision; what the others
+            # send is single.
             cuts[self.name] = own.float()
         return self._combine(cuts)
 
     def _combine(self, cuts):
+        # In the order of the names, not of arrival: concatenation and float sums both
+        # depend on it.
         return AGGREGATIONS[self._aggregation]([cuts[name] for name in self._names])
 
     def _models(self):
