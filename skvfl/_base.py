@@ -61,7 +61,6 @@ from skvfl.partition._partitioner import (
     party_name,
 )
 
-MISSING_ROWS = {"missing_rows": [StrOptions({"raise", "impute"})]}
 # Guards the one attribute that sessions opened by several threads write. It belongs to
 # the module, because an estimator with a lock could not be pickled.
 _ADDING = Lock()
@@ -206,7 +205,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             Federation,
         ],
         "active": [str, Integral],
-        **MISSING_ROWS,
+        "missing_rows": [StrOptions({"raise", "impute"})],
         "transport": [StrOptions(set(_TRANSPORTS)), Transport],
         "random_state": ["random_state"],
     }

@@ -9,7 +9,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from skvfl._base import MISSING_ROWS, VFLEstimator, check_answers
+from skvfl._base import VFLEstimator, check_answers
 from skvfl._random import branch, int_seed, one_way, seed_sequence
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
 from skvfl._warnings import warn
@@ -59,7 +59,6 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        **MISSING_ROWS,
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "optimizer": [callable, None],

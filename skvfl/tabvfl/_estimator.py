@@ -10,7 +10,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skvfl._base import (
-    MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
     check_answers,
@@ -33,7 +32,6 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        **MISSING_ROWS,
         "design": [StrOptions({"joint", "local_encoder", "local"})],
         "n_d": [Interval(Integral, 1, None, closed="left")],
         "n_a": [Interval(Integral, 1, None, closed="left")],

@@ -9,7 +9,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skvfl._base import (
-    MISSING_ROWS,
     VFLClassifierMixin,
     VFLEstimator,
     VFLRegressorMixin,
@@ -34,7 +33,6 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        **MISSING_ROWS,
         "bottom": ["array-like", callable],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
@@ -545,22 +543,6 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             Columns in the order of ``classes_``.
         """
         return self._serve(X, "predict")
-
-    def predict(self, X):
-        """Predict classes.
-
-        Parameters
-        ----------
-        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
-            With the columns of ``fit``, in any order where they have names.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Of the data type of ``classes_``.
-        """
-        codes = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[codes]
 
 
 class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
