@@ -280,6 +280,7 @@ class ActiveParty(EncoderParty):
         joint = None
         if received is not None:
             received = np.hstack(list(received.values()))
+            # On aligned rows only: of others the joint representation does not exist.
             self._joint_encoder.fit(received)
             joint = _represent(self._joint_encoder, received, "joint_encoder")
         if self._inference == "joint":
@@ -369,6 +370,8 @@ class ActiveParty(EncoderParty):
 
     def _target(self, joint, aligned):
         """What the encoder is to imitate, and in which rows it is known."""
+        # An encoder of the user's own may not say its width; its own fit then finds the
+        # mismatch.
         width = getattr(self._active_encoder, "n_components", joint.shape[1])
         if width != joint.shape[1]:
             raise ShareableError(
@@ -428,6 +431,7 @@ class ActiveParty(EncoderParty):
                 "the representation of its rows holds values that are not finite: "
                 "lower the learning rate of the encoders, or look at what they return"
             )
+        # Representations have no unit, and a linear model's penalty depends on it.
         scale = PartyPreprocessor(dtype="float64").fit(representation)
         features = run(scale.transform, representation)
         known = features[labelled]
@@ -451,6 +455,7 @@ def _represent(encoder, inputs, name):
 
 def _default_teacher(labels):
     """Logistic regression, its penalty chosen by cross-validation where that can be."""
+    # Every fold needs a row of every class.
     folds = min(5, np.unique(labels, return_counts=True)[1].min())
     if folds < 2:
         return LogisticRegression(C=0.1, max_iter=1000)

@@ -136,6 +136,8 @@ class GuestSettings(Settings, role="fedonce.guest"):
         if self.max_grad_norm is not None and isinstance(
             encoder, NoiseAsTargetsEncoder
         ):
+            # A network that mixes rows would let one row move the gradients of others,
+            # which no clipping bounds.
             encoder._check = keep_apart
         party = GuestParty(
             member.name,
@@ -146,6 +148,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
             _optimize(self),
             member.stream("models"),
         )
+        # Held for this run and not kept: whoever has the stream can take the noise off.
         party.hold(OneRound(self, member.stream("once")))
         return party
 
@@ -199,6 +202,8 @@ class SplitSettings(Settings, role="fedonce.split"):
 
     def make(self, member):
         """The fitted party, with fresh randomness."""
+        # Another stream than in the one round: the same noise twice would cancel in a
+        # difference.
         party = member.go_on()
         party.hold(Afterwards(member.stream("afterwards")))
         return party
@@ -229,11 +234,13 @@ class _SplitPart(SplitParty):
 
     def _hold_optimizer(self, module):
         """An optimiser of its own; gradients of earlier training are forgotten."""
+        # What earlier training left in the gradients is not of this step.
         module.zero_grad()
         self.hold(Optimizing(self._optimize(list(module.parameters()))))
 
     def _hold_steps(self, module, loss, shapes, n_rows, shared, run, max_grad_norm, lr):
         if self.holds(NoisySteps):
+            # Steps begun anew would be taken and never counted.
             raise StateError("its noisy steps have begun, and only they are counted")
         steps = PrivateSteps(
             _run_of(run),
@@ -280,6 +287,7 @@ class GuestParty(_SplitPart):
         """Fit the encoder, and represent the same rows; once, as noise averages out."""
         if self.holds(Ran):
             raise StateError("it has learnt in this run already")
+        # A table without any value is how a guest is absent; zeros stand for it.
         self._require_values()
         inputs = run(self._transformer.fit_transform, self.held(Holding).block)
         told = self.held(OneRound).told
@@ -290,6 +298,8 @@ class GuestParty(_SplitPart):
             to_steps, to_targets = self.held(OneRound).sequence.spawn(2)
             steps = PrivateSteps(_run_of(told.run), len(inputs), to_steps)
             fit_privately(self._encoder, inputs, steps, told.max_grad_norm, to_targets)
+            # From the trained network as it is served later, so that both get the same
+            # numbers.
             representation = run(self._encoder.transform, inputs)
             self.hold(Ran(steps.spent))
         self._has_learnt = True

@@ -94,6 +94,7 @@ class Lessons:
         if self.weights is None:
             return losses.mean()
         weights = self.weights[rows]
+        # A batch may have rows of weight zero only, and then has no loss.
         return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
     def report(self, loss, rows):

@@ -133,6 +133,7 @@ class Training:
         data = [*map(tensor, inputs), *(torch.tensor(np.asarray(t)) for t in targets)]
         if weights is not None:
             data.append(tensor(weights))
+        # Of its own, so that torch's global generator is left as it was.
         self._generator = torch.Generator().manual_seed(int_seed(sequence))
         self._rows, self._held_out = self._divide(
             [each.to(device) for each in data],

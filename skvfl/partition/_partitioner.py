@@ -428,6 +428,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         held = self._deal(X, y, names, self._root(sequence))
         _check_names(held)
         self._claim_remainder(held, names)
+        # Only an estimator has labels; a partitioner by itself has no use for a party
+        # without columns.
         if label_owner is not None:
             label_owner = party_name(held, label_owner)
         for name, positions in held.items():
@@ -440,6 +442,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if label_owner is None and not any(each.size for each in held.values()):
             raise ValueError("no party holds a column")
         if not self.allow_overlap:
+            # Two parties with one column are an error far more often than they are
+            # meant.
             _check_overlap(held, names)
         self.parties_ = held
         return X
@@ -485,6 +489,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if hasattr(parties, "split_columns"):
             self.splitter_ = seed_missing(clone(parties), sequence)
             parties = self.splitter_.split_columns(X, y)
+            # A splitter answers with positions, for which no table is needed any more.
             X = np.empty((0, self.n_features_in_))
         elif hasattr(self, "splitter_"):
             del self.splitter_

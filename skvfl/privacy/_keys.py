@@ -168,7 +168,10 @@ class KeyRing:
                 f"{self.name!r}; its peers are {peers}"
             )
         if session != self._session:
+            # Identities may change between sessions, never within one.
             self._session, self._last_epoch, self._met = session, -1, {}
+        # An old epoch taken again would use its key streams twice, and two masked
+        # arrays would give away their difference.
         if epoch <= self._last_epoch:
             raise ValueError(
                 f"key epoch {epoch} is not newer than {self._last_epoch}, the last one "
@@ -199,6 +202,8 @@ class KeyRing:
             If a peer's keys are missing or malformed, or its identity is not the
             pinned one or has changed; names the peer.
         """
+        # Taken and forgotten at once, so that a failure half way leaves no keys that
+        # look agreed.
         offered = self._offered
         self.forget()
         if offered is None:
@@ -208,6 +213,8 @@ class KeyRing:
             identity, ephemeral = both[:_KEY], both[_KEY:]
             self._check_identity(peer, identity)
             try:
+                # The exchange of identities is the same in every epoch, and is half of
+                # the work.
                 if identity not in self._static_secrets:
                     self._static_secrets[identity] = self._identity.exchange(
                         X25519PublicKey.from_public_bytes(identity)
@@ -224,10 +231,13 @@ class KeyRing:
             public = {self.name: mine, peer: both}
             offered.bindings[peer] = context(
                 PROTOCOL,
+                # Both names and all keys are bound in, in one order for both sides: a
+                # key that was moved to another pair gives another secret.
                 *(part for name in sorted(public) for part in (name, public[name])),
                 offered.epoch,
                 offered.session,
             )
+        # Forward secrecy: what is stolen later does not open what was recorded before.
         del offered.private
         self._agreed = offered
         return {
@@ -237,6 +247,7 @@ class KeyRing:
 
     def _check_identity(self, peer: str, identity: bytes) -> None:
         found = fingerprint(identity)
+        # A message that came back to its sender would agree with itself.
         if identity == self._public_identity:
             raise SecureAggregationError(
                 peer, f"{self.name!r} received its own identity as that of {peer!r}"
@@ -277,6 +288,7 @@ class KeyRing:
         for peer, proof in _one_each(agreed.peers, proofs, "key confirmation").items():
             found = _bytes(peer, proof, _KEY, "key confirmation")
             expected = _proof(agreed, sender=peer, receiver=self.name, peer=peer)
+            # In constant time, so that a forger learns nothing from how long it takes.
             if not hmac.compare_digest(found, expected):
                 raise SecureAggregationError(
                     peer,

@@ -228,6 +228,7 @@ class MixedColumns(nn.Module):
     def __init__(self, n_columns, generator, mix=True):
         super().__init__()
         self.norm = nn.BatchNorm1d(n_columns, momentum=INPUT_MOMENTUM)
+        # Columns that do not leave their organisation need no mixing.
         self.mix = nn.Identity()
         if mix:
             self.mix = linear(n_columns, n_columns, generator, bias=False)
@@ -358,6 +359,7 @@ class GuestParty(BottomParty):
     @operation
     def begin_finetuning(self):
         """Take a fresh optimiser."""
+        # Finetuning has no use for the decoder, and a pickle should not carry it.
         self.drop(Rebuilding)
         self.drop(OwnDecoder)
         self.hold(Training(self._optimizer([self._bottom])))
@@ -372,6 +374,8 @@ class GuestParty(BottomParty):
             ``outputs`` and, for a host that has the encoder, ``hidden``.
         """
         inputs = self._batch(start, stop)
+        # Drawn anew for every batch, as the paper does; the host has to know which
+        # cells they are.
         obscured, hidden = self._obfuscate(inputs)
         outputs = self._bottom.hide(obscured, hidden)
         self.hold(HiddenBatch(inputs, hidden))
@@ -381,6 +385,7 @@ class GuestParty(BottomParty):
     @operation
     def rebuild(self, partition):
         """Loss of rebuilding the batch, and the gradient of what was received."""
+        # The gradient of what was received is what goes back to the host's decoder.
         partition = tensor(partition).requires_grad_()
         batch = self.held(HiddenBatch)
         loss = self._reconstruction(partition, batch.inputs, batch.hidden)
@@ -420,6 +425,7 @@ class GuestParty(BottomParty):
             loss = self._alone(inputs, *self._obfuscate(inputs))
             loss.backward()
             self._update()
+            # Weighted by rows, because the last batch may be larger or smaller.
             total += loss.item() * (stop - start)
         return total / n_train
 

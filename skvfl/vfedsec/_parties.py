@@ -218,6 +218,8 @@ class SecureClient(Party):
         self._agreement = agreement
         self._ring = ring
         self._partly_held = partly_held
+        # Of the agreement and not of a setting of its own, so that nobody is told of
+        # another cluster than the others are.
         (self._cluster,) = (c for c in agreement.clusters.values() if name in c)
         self._begin()
 
@@ -227,6 +229,7 @@ class SecureClient(Party):
     def again(self):
         """The same client for another run, with keys of its own."""
         party = super().again()
+        # Identity is shared, keys of an epoch are not: two runs at once have their own.
         party._ring = copy.copy(self._ring)
         party._begin()
         return party
@@ -258,6 +261,7 @@ class SecureClient(Party):
             no cell, else 2. None if all are 2.
         """
         codes = self._codes(n_rows, fitting, imputes)
+        # Most clients hold all rows, and then a word is enough.
         return None if (codes == FILLED).all() else codes
 
     def _codes(self, n_rows, fitting, keeps_empty):
@@ -279,6 +283,8 @@ class SecureClient(Party):
         if not (fitting or keeps_empty) and (said == EMPTY).any():
             there = np.flatnonzero(said == FILLED)
             ids, block = ids[there], _safe_indexing(block, there)
+        # One entry more, so that an id which is not among them finds -1 instead of the
+        # last row.
         place = np.full(ids.max(initial=0) + 2, -1)
         place[ids] = np.arange(len(ids))
         self.hold(Rows(ids, place, block))
@@ -315,17 +321,22 @@ class SecureClient(Party):
     def prepare(self):
         """Prepare the columns and build the local module."""
         if self._transformer is None:
+            # An active party without columns still has the bias of the secure layer.
             self._bottom = _Bias(self._agreement.width)
         else:
             inputs = run(self._transformer.fit_transform, self.held(Rows).block)
             self.hold(Inputs(_tensor(inputs)))
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
             if self.name != self._agreement.active:
+                # Several biases would add up to one that each party trains, at a rate
+                # that grows with the number of parties.
                 _drop_last_bias(self._bottom)
         self.hold(Training(self._optimize(list(self._bottom.parameters()))))
         self._check_bottom()
 
     def _check_bottom(self):
+        # Clients of a cluster share one module by sharing gradients; statistics have
+        # none.
         kept = [name for name, _ in self._bottom.named_buffers()]
         if len(self._cluster) > 1 and kept:
             raise ShareableError(
@@ -346,6 +357,8 @@ class SecureClient(Party):
     @operation
     def check_columns(self, sender, signature):
         """Check that the cluster's first client prepares the same columns."""
+        # Names of columns are values of the table where they were encoded, so a
+        # signature crosses and not the names.
         expected = self._signature(sender, sender)
         if not hmac.compare_digest(signature.tobytes(), expected):
             raise ShareableError(
@@ -409,6 +422,8 @@ class SecureClient(Party):
         ids, positions = batch
         held = self.held(Rows)
         rows = held.place.take(ids, mode="clip")
+        # Looked up without a search, and compared afterwards: ids come from another
+        # organisation.
         if not np.array_equal(held.ids[rows], ids):
             raise SecureAggregationError(
                 self._agreement.active,
@@ -441,9 +456,12 @@ class SecureClient(Party):
         tag : ndarray
             The server's, for this client.
         """
+        # The relay could alter what it passes on; the tag is the server's.
         self._agreement.verify(self._ring, SERVER, GRADIENT, gradient, tag, round_id)
         contribution, optimizer = self.held(Contribution), self.held(Training).optimizer
         cut, positions = contribution.cut, contribution.positions
+        # One gradient for one contribution: a second one would train on a graph that is
+        # gone.
         self.drop(Contribution)
         optimizer.zero_grad()
         if cut is not None:
