@@ -51,6 +51,7 @@ from skvfl.partition._splitters import RoundRobin
 from skvfl.partition._transformers import resolve_transformer
 
 CHUNK_ROWS = 512
+# Words of ``remainder``, and the name of the server in logs.
 RESERVED_NAMES = ("drop", "raise", "server")
 
 
@@ -230,6 +231,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         -------
         self : VerticalPartitioner
         """
+        # First, because the names of parties are parameters of the new list.
         if "parties" in params:
             super().set_params(parties=params.pop("parties"))
         own = self._own_transformers
@@ -295,6 +297,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             max_subtasks=len(transformers), sequential_subtasks=self.n_jobs is None
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        # The parties' transformers make the frames, because only they know the names.
         with config_context(transform_output=self._container):
             fitted = Parallel(n_jobs=self.n_jobs)(
                 delayed(_fit_transform_party)(
@@ -458,6 +461,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """
         own = self._own_transformers
         transformers = {}
+        # By name and for all, so that neither the order of parties nor one without a
+        # column changes anybody's numbers.
         children = spawn_named(self._root(sequence), self.parties_)
         for name, child in children.items():
             if self.parties_[name].size:
@@ -485,8 +490,10 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if hasattr(parties, "split_columns"):
             self.splitter_ = seed_missing(clone(parties), sequence)
             parties = self.splitter_.split_columns(X, y)
+            # Splitters give positions, which are found without looking at rows again.
             X = np.empty((0, self.n_features_in_))
         elif hasattr(self, "splitter_"):
+            # Left from an earlier fit, of other parties.
             del self.splitter_
         if isinstance(parties, list):
             _check_triples(parties)
@@ -567,6 +574,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             adapter = _get_container_adapter("transform", self)
             if all(adapter.is_supported_container(output) for output in outputs):
                 for i, output in enumerate(outputs):
+                    # Frames with names in common cannot be joined; set_output names the
+                    # result.
                     unique = [f"{i}__{j}" for j in range(output.shape[1])]
                     adapter.rename_columns(output, unique)
                 return adapter.hstack(outputs)
@@ -620,6 +629,7 @@ def as_partition(parties):
     if isinstance(parties, VerticalPartitioner):
         return clone(parties)
     if isinstance(parties, Federation):
+        # The table that is here is the active party's alone.
         return VerticalPartitioner(parties=1)
     return VerticalPartitioner(parties=parties)
 
@@ -664,6 +674,8 @@ def _take_columns(X, positions):
     """Copy columns, an array's into column order, which later work on them likes."""
     if not isinstance(X, np.ndarray):
         return _safe_indexing(X, positions, axis=1)
+    # A few rows at a time: arrays of rows are read in one order and written in the
+    # other, which misses the processor's cache at every cell otherwise.
     block = np.empty((len(X), len(positions)), dtype=X.dtype, order="F")
     for start in range(0, len(X), CHUNK_ROWS):
         block[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, positions]
@@ -699,9 +711,11 @@ def _run(name, method, block):
     except InvalidOutputError as exc:
         raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
+        # As it is, because this object belongs to whoever may see the table.
         exc.add_note(f"in the transformer of party {name!r}")
         raise
     if hasattr(output, "iloc") and hasattr(block, "iloc"):
+        # Rows are known to be in order, and pandas joins frames by their index.
         output = output.set_axis(block.index)
     return output
 

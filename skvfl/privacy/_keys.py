@@ -157,6 +157,7 @@ class KeyRing:
         public_keys : dict of str to ndarray of uint8
             For each peer, this organisation's identity and its key of this epoch.
         """
+        # Before anything can fail: keys of the last epoch must not be used in the next.
         self.forget()
         epoch, peers = operator.index(epoch), list(peers)
         if self.name in peers or len(set(peers)) < len(peers):
@@ -199,6 +200,7 @@ class KeyRing:
             If a peer's keys are missing or malformed, or its identity is not the
             pinned one or has changed; names the peer.
         """
+        # Taken out first, so that an agreement that fails leaves no keys behind.
         offered = self._offered
         self.forget()
         if offered is None:
@@ -208,6 +210,7 @@ class KeyRing:
             identity, ephemeral = both[:_KEY], both[_KEY:]
             self._check_identity(peer, identity)
             try:
+                # Identities last, so that their half of the secret is computed once.
                 if identity not in self._static_secrets:
                     self._static_secrets[identity] = self._identity.exchange(
                         X25519PublicKey.from_public_bytes(identity)
@@ -215,6 +218,7 @@ class KeyRing:
                 secret = offered.private.exchange(
                     X25519PublicKey.from_public_bytes(ephemeral)
                 )
+            # A point of small order gives a secret that everybody knows.
             except ValueError:
                 raise SecureAggregationError(
                     peer, f"{self.name!r} received unusable public keys of it"
@@ -224,10 +228,13 @@ class KeyRing:
             public = {self.name: mine, peer: both}
             offered.bindings[peer] = context(
                 PROTOCOL,
+                # Sorted, so that both ends bind their keys to the same text.
                 *(part for name in sorted(public) for part in (name, public[name])),
                 offered.epoch,
                 offered.session,
             )
+        # What was recorded on the way cannot be opened without it, by whoever takes
+        # hold of this memory later.
         del offered.private
         self._agreed = offered
         return {
@@ -237,6 +244,7 @@ class KeyRing:
 
     def _check_identity(self, peer: str, identity: bytes) -> None:
         found = fingerprint(identity)
+        # A relay that sends our own keys back would have us agree with ourselves.
         if identity == self._public_identity:
             raise SecureAggregationError(
                 peer, f"{self.name!r} received its own identity as that of {peer!r}"
@@ -249,6 +257,7 @@ class KeyRing:
                 f"has pinned {short(pinned)}: somebody else answers for it, or it has "
                 "a new identity; ask it for its fingerprint",
             )
+        # Unpinned identities are trusted when they are met first, and must stay.
         if self._met.setdefault(peer, identity) != identity:
             raise SecureAggregationError(
                 peer,
@@ -277,6 +286,7 @@ class KeyRing:
         for peer, proof in _one_each(agreed.peers, proofs, "key confirmation").items():
             found = _bytes(peer, proof, _KEY, "key confirmation")
             expected = _proof(agreed, sender=peer, receiver=self.name, peer=peer)
+            # In constant time, so that the time of a failure tells a forger nothing.
             if not hmac.compare_digest(found, expected):
                 raise SecureAggregationError(
                     peer,
@@ -363,6 +373,8 @@ class KeyRing:
             )
         last[purpose] = new
 
+    # Without the epoch: a copy that had its keys could mask other values by the same
+    # stream, and the difference of the two would show.
     def __getstate__(self) -> dict[str, Any]:
         identity = self._identity.private_bytes_raw()
         return {"name": self.name, "pinned": self.pinned, "identity": identity}
@@ -419,6 +431,7 @@ def short(full: str) -> str:
 
 
 def _proof(epoch: _Epoch, *, sender: str, receiver: str, peer: str) -> bytes:
+    # Both names in their order, so that a proof sent back to its sender proves nothing.
     return hmac.digest(
         epoch.key(peer, CONFIRMATION), context(sender, receiver), "sha256"
     )
