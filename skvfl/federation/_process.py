@@ -49,8 +49,9 @@ _KINDS = {kind.__name__: kind for kind in (PartyError, PartyTypeError, PartyValu
 class ProcessTransport(Transport):
     """Every party in a process of its own: the proof of the boundary.
 
-    Each run starts one Python process per party and hands the party and its block over
-    once; from then on only messages in the wire format pass between the processes. When
+    This is one user's rehearsal: each run starts one Python process per party and hands
+    it its member once, table and random streams included, as a pickle. From then on
+    only messages in the wire format pass between the processes, the opening first. When
     the run ends, the parties come home without their blocks and the processes end. What
     a party has learnt comes home as bytes that only a process of this party opens
     again, in the next run: a fitted estimator keeps its transport. Only the party that
