@@ -28,8 +28,10 @@ class OversizeError(Exception):
 
 def limit_blocking(connection: Connection, seconds: float) -> None:
     """Let reading and writing fail where the other end stands still for so long."""
+    # A timeval in C. One of zero means no limit, hence a microsecond at least.
     whole, fraction = divmod(max(round(seconds * 1e6), 1), 10**6)
     limit = struct.pack("ll", min(whole, 2**31 - 1), fraction)
+    # A copy of the handle, because the socket closes what it was made of.
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -55,6 +57,7 @@ def send(connection: Connection, *parts: bytes, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     size = sum(map(len, parts))
     header = _LENGTH.pack(size)
+    # As multiprocessing frames messages that are too long for its short header.
     if size > 2**31 - 1:
         header = _LENGTH.pack(-1) + _LONG.pack(size)
     left = [memoryview(part) for part in (header, *parts) if part]
@@ -92,6 +95,7 @@ def receive(connection: Connection, n_bytes: int, seconds: float) -> memoryview:
     (size,) = _LENGTH.unpack(_read(connection, _LENGTH.size, deadline))
     if size == -1:
         (size,) = _LONG.unpack(_read(connection, _LONG.size, deadline))
+    # Before a byte is read, because a party can announce any length.
     if not 0 <= size <= n_bytes:
         raise OversizeError(size)
     return _read(connection, size, deadline)
@@ -111,5 +115,7 @@ def _read(connection: Connection, size: int, deadline: float) -> memoryview:
 
 
 def _check_time(deadline: float) -> None:
+    # A party that sends byte by byte never lets a single read fail, so the whole
+    # message has a time as well.
     if time.monotonic() > deadline:
         raise BlockingIOError

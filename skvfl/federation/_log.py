@@ -92,6 +92,7 @@ class CommunicationLog:
         opening : bool, default=False
             Whether it opens a run, which comes before the first round.
         """
+        # A protocol that begins no round of its own has one.
         if self._round == 0 and not opening:
             self._round = 1
         self._records.append(
@@ -261,6 +262,7 @@ class CommunicationLog:
         )
 
 
+# By context, so that threads that predict at once do not write into each other's logs.
 _recording: ContextVar[CommunicationLog | None] = ContextVar("recording", default=None)
 
 

@@ -194,6 +194,7 @@ class Member:
         if not isinstance(kind, type) or not issubclass(kind, Settings):
             kind = settings_of(role)
         said = kind.unpack({} if settings is None else settings, self)
+        # It looks at the objects that would be used, whichever words they arrived in.
         if self.agree is not None:
             self.agree(said)
         return said.make(self)

@@ -35,6 +35,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _State = TypeVar("_State")
 
 
+# An AttributeError as well, because hasattr and copy expect one of ``__getattr__``.
 class NotMadeError(StateError, AttributeError):
     """A model was asked for before the operation that makes it."""
 
@@ -153,7 +154,9 @@ class SealedParty(Party):
     """A party that lives in processes of its own, as others may keep it.
 
     Its state is bytes that only a process of this party opens: reading them runs code
-    of the party's choice.
+    of the party's choice. :class:`ProcessTransport` makes one of every party but the
+    one that runs the protocol, and a fitted estimator keeps it in the party's place,
+    which is why it is one.
 
     Parameters
     ----------
@@ -209,6 +212,7 @@ def shielded(
     try:
         with speaking_for(name):
             return function(**arguments)
+    # Somebody ends the program, which says nothing about the party.
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as exc:  # among them the panics of libraries written in Rust
@@ -284,6 +288,7 @@ def run(
         output = output.toarray()
     output = np.asarray(output)
     if output.dtype.kind == "O":
+        # Tables of several types come out as objects even where all cells are numbers.
         with suppress(TypeError, ValueError):
             output = output.astype(np.float64)
     if output.dtype.kind not in "biuf":

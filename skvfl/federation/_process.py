@@ -49,8 +49,9 @@ _KINDS = {kind.__name__: kind for kind in (PartyError, PartyTypeError, PartyValu
 class ProcessTransport(Transport):
     """Every party in a process of its own: the proof of the boundary.
 
-    Each run starts one Python process per party and hands the party and its block over
-    once; from then on only messages in the wire format pass between the processes. When
+    This is one user's rehearsal: each run starts one Python process per party and hands
+    it its member once, table and random streams included, as a pickle. From then on
+    only messages in the wire format pass between the processes, the opening first. When
     the run ends, the parties come home without their blocks and the processes end. What
     a party has learnt comes home as bytes that only a process of this party opens
     again, in the next run: a fitted estimator keeps its transport. Only the party that
@@ -100,7 +101,7 @@ class ProcessTransport(Transport):
 
         Parameters
         ----------
-        parties : sequence of Party
+        parties : sequence of Member or Party
             With what they hold; they hold nothing in this process afterwards.
         log : CommunicationLog
             Where messages are recorded.
@@ -174,6 +175,8 @@ class _ProcessSession(Session):
                     limit_blocking(connection, self._seconds)
             handles = far_channel.fileno(), far_door.fileno()
             command = (
+                # The same paths, so that classes of the user's own are found by their
+                # names.
                 f"import sys; sys.path[:] = {sys.path!r}; exec({_LIFELINE!r}); "
                 f"end_with({os.getpid()}, {far_lifeline}); "
                 f"from skvfl.federation._process import serve; serve{handles}"
@@ -209,6 +212,7 @@ class _ProcessSession(Session):
         self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
         if skip_late:
+            # Whoever still works on one request is not given another to queue up.
             requests = {n: each for n, each in requests.items() if not self._owed[n]}
         for name, request in requests.items():
             self._wait_for(name)
@@ -219,6 +223,8 @@ class _ProcessSession(Session):
             sent = _wire.measure(request)
             left = self._timeout
             if left is not None:
+                # Counted from the start of the call: the parties work at the same time,
+                # and waiting for each in full would add their timeouts up.
                 left = max(left + start - time.monotonic(), 0.0)
             reply = self._next_reply(name, left)
             if reply is not None:
@@ -347,6 +353,7 @@ class _ProcessSession(Session):
             process = self._processes[name]
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(patience)
+            # The group, even if the process has ended: what it started may live on.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             self._exit_codes[name] = process.wait()
@@ -418,6 +425,7 @@ def serve(channel_handle: int, door_handle: int) -> None:
             party = party.open()
         elif isinstance(party, Member):
             party.go_home()
+        # An empty message calls the party home.
         while request := channel.recv_bytes():
             message, number = request[:-_NUMBER_BYTES], request[-_NUMBER_BYTES:]
             try:

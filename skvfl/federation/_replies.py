@@ -200,6 +200,7 @@ class Fields(Reply):
 
 def all_finite(array: np.ndarray) -> bool:
     """Whether all numbers are finite, in double precision where they have more."""
+    # A long double may be finite and infinite once it is used.
     if array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
             array = array.astype(np.float64)

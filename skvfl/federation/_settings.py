@@ -98,6 +98,7 @@ def register(name: str, block: Any) -> None:
     ValueError
         If the name is taken by something else.
     """
+    # The same block again is no error, so that code which registers may run twice.
     if name in _KNOWN or _REGISTERED.get(name, block) is not block:
         raise ValueError(f"the name {name!r} is taken: choose another")
     _REGISTERED[name] = block
@@ -214,6 +215,7 @@ def _at_home(params: Mapping[str, Any]) -> str | None:
 
 def _name_of(block: Any) -> str | None:
     for name, registered in _REGISTERED.items():
+        # By identity, because another class may have the same name.
         if registered is block:
             return name
     known = str(getattr(block, "__name__", None))

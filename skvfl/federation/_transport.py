@@ -37,8 +37,10 @@ class Session(ABC):
 
     Parameters
     ----------
-    parties : sequence of Party
-        In the order of the protocol.
+    parties : sequence of Member or Party
+        In the order of the protocol. Estimators give members, which make their parties
+        when they are told to (:meth:`open`). Parties that are made already serve
+        protocols without an opening.
     log : CommunicationLog
         Where messages are recorded.
     centre : str
@@ -127,6 +129,8 @@ class Session(ABC):
         expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
         self._expected = expected
         try:
+            # Interrupts included: no party may keep its table, or its process, for a
+            # run that nobody goes on with.
             exchanged = self._exchange(requests, skip_late)
         except BaseException:
             self._abort()
@@ -284,7 +288,7 @@ class LocalTransport(Transport):
 
         Parameters
         ----------
-        parties : sequence of Party
+        parties : sequence of Member or Party
             With what they hold.
         log : CommunicationLog
             Where messages are recorded.
@@ -309,6 +313,7 @@ class _LocalSession(Session):
         for party in parties:
             kept = party.fitted if isinstance(party, Member) else party
             if isinstance(kept, SealedParty):
+                # It refuses, and says which transport opens it.
                 kept.perform("connect", {})
         self._present = {party.name: party for party in parties}
 

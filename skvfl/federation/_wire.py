@@ -160,6 +160,7 @@ def deliver(payload: Any, *, copy: bool = True) -> tuple[Any, tuple[int, bool]]:
     return walk(payload), (size, has_array)
 
 
+# Every batch brings the same words and shapes again.
 @lru_cache(maxsize=4096)
 def _text_length(text: str | bool | None) -> int:
     return len(json.dumps(text))
@@ -221,6 +222,7 @@ def _little(dtype: np.dtype) -> np.dtype:
 def _own(array: np.ndarray, copy: bool = True) -> np.ndarray:
     """Aligned array in C order; a copy shares no memory with anybody."""
     dtype = _DTYPES.get(array.dtype.str) or _little(array.dtype)
+    # None copies where type or order must change, and nowhere else.
     return np.array(array, dtype, order="C", copy=copy or None)
 
 

@@ -78,6 +78,7 @@ def resolve(columns, X, names, party):
         if isinstance(columns, str) or not np.iterable(columns):
             columns = [columns]
         columns = list(columns)
+        # Before integers, which booleans are to Python.
         if columns and all(isinstance(c, bool | np.bool_) for c in columns):
             if len(columns) != n_columns:
                 raise ValueError(
@@ -168,6 +169,7 @@ def _locate(column, names, n_columns, party):
                 f"of {n_columns} columns; integers are positions, even where columns "
                 "are labelled by integers"
             )
+        # Counted from the front, so that a column named twice is found out.
         return int(column) % n_columns
     raise ValueError(
         f"party {party!r}: columns are names or positions, "

@@ -60,6 +60,7 @@ class Encoding(NamedTuple):
         """
         found = map(self.codes.get, values, repeat(NOT_FOUND))
         codes = np.fromiter(found, np.intp, len(values))
+        # Most cells are written as in fit, so only the others are tidied.
         strange = np.flatnonzero(codes == NOT_FOUND)
         remark = None
         if strange.size:
@@ -82,6 +83,7 @@ class Encoding(NamedTuple):
         n_unknown = sum(unknown.values())
         # Compared cell by cell, which `is` would not do.
         n_present = len(values) - np.count_nonzero(values == None)  # noqa: E711
+        # With a bucket the names that fit met are not all known here.
         if self.unknown < 0 and unknown:
             known = {label.casefold() for label in self.codes if label is not None}
             n_case = sum(
@@ -119,6 +121,7 @@ def encode(counts, missing, max_categories):
     rare = 0.0
     if len(categories) >= max_categories:
         unknown = max_categories - 1
+        # Of equal counts the later names stay, as in OneHotEncoder.
         kept = set(sorted(categories, key=counts.get)[-unknown:])
         categories = [label for label in categories if label in kept]
         rare = 1 - sum(counts[label] for label in kept) / counts.total()

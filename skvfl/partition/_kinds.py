@@ -110,6 +110,7 @@ def _read_objects(values):
     if DATETIMES in kinds:
         times = filter(_is_time, present)
         kinds = kinds - {DATETIMES} | {_time_kind(value) for value in times}
+    # Spreadsheets and CSV readers leave single cells of a column as text.
     if len(kinds) == 2 and STRINGS in kinds:
         kinds.remove(STRINGS)
         return _read_mixture(*kinds, values, missing)
@@ -125,6 +126,8 @@ def _read_objects(values):
 
 def _read_mixture(kind, values, missing):
     """Values of one kind of which some are text that can be read in one way only."""
+    # Only forms that need no guess: a guess would come from the few cells that are
+    # text.
     is_text = np.fromiter((isinstance(value, str) for value in values), bool)
     typed, n_unread = PLAIN[kind].read(np.where(is_text, values, None))
     if n_unread:

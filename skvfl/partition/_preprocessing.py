@@ -344,6 +344,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
         for j, (kind, values) in enumerate(columns):
             if all_missing(values):
                 kind = EMPTY
+                # An infinite scale makes 0 of whatever comes later.
                 statistics.append((0.0, 0.0, np.inf))
             elif kind != STRINGS:
                 if kind != NUMBERS:
@@ -378,6 +379,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
 
     def _fit_sparse(self, table):
         X, missing, columns = self._read_sparse(table)
+        # The variance is a sum of squares.
         squares_overflow = np.abs(X.data) > 1e150
         self._refuse_stored(X, squares_overflow, TOO_LARGE.format("float64"))
         imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(X)
@@ -431,6 +433,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             return
         for j in empty:
             usual = self._missing.get(j, 1.0)
+            # How likely so many rows without a value are, at the rate of fit.
             if usual**n_rows < BY_CHANCE:
                 self._warn(j, NO_VALUE.format(n_rows, 1 - usual))
 
@@ -492,6 +495,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     def _standardise(self, numbers, out, columns, positions):
         """Impute and scale these input columns into these positions of ``out``."""
         imputed = (self._median - self._mean) / self._scale
+        # In pieces, so that double precision takes no second table.
         step = max(1, CHUNK_CELLS // max(1, len(columns)))
         for start in range(0, len(numbers), step):
             chunk = numbers[start : start + step]
@@ -499,6 +503,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 scaled = np.subtract(chunk, self._mean, dtype=np.float64)
                 scaled /= self._scale
                 scaled = scaled.astype(out.dtype, copy=False)
+            # Nearly always true: only then it matters what a cell was.
             finite = np.isfinite(scaled)
             if not finite.all():
                 missing = np.isnan(chunk)
@@ -539,6 +544,7 @@ def _why_identifier(values, is_called_one):
     n_rows = len(values)
     if n_rows < ENOUGH_ROWS:
         return None
+    # A few rows rule most columns out, and the sort below is for the rest.
     first = values[:FEW_ROWS].tolist()
     if len(set(first)) < len(first):
         return None
@@ -549,6 +555,7 @@ def _why_identifier(values, is_called_one):
 def _why_if_all_differ(values, is_called_one):
     if values.dtype.kind == "f" and not (np.floor(values) == values).all():
         return None
+    # As floats, because the span of integers of 64 bits may not be one.
     span = float(values.max()) - float(values.min()) + 1
     # So many draws from a range this narrow would almost surely meet twice.
     if len(values) ** 2 >= 20 * span:
@@ -570,14 +577,18 @@ def _statistics(values):
         raise InvalidColumnError(INFINITE)
     median = _median(values)
     with np.errstate(over="ignore", invalid="ignore"):
+        # Centred twice: sums of large numbers that vary little lose the digits that
+        # vary.
         values -= median
         shift = values.sum() / n_rows
         values -= shift
+        # Imputed cells stand at the median. BLAS's norm does not overflow in squares.
         imputed_part = np.sqrt(n_rows - len(values)) * shift
         scale = np.hypot(dnrm2(values), imputed_part) / np.sqrt(n_rows)
         mean = median + shift
     if not (np.isfinite(mean) and np.isfinite(scale)):
         raise InvalidColumnError(TOO_LARGE.format("float64"))
+    # What varies by no more than rounding is constant.
     if scale <= 10 * np.finfo(np.float64).eps * abs(mean):
         scale = 1.0
     return len(values), median, mean, scale

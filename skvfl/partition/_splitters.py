@@ -348,6 +348,7 @@ class CorrelationSplit(_ColumnSplitter):
         correlation = _rank_correlation(X, _sample_rows(X, rng))
         total = correlation.sum() / 2
         turn = np.arange(X.shape[1]) % self.n_parties
+        # Swaps end where no single one helps, which is seldom the best there is.
         starts = [rng.permutation(turn) for _ in range(N_STARTS)]
         low = min(
             (_swap_towards(0.0, correlation, start) for start in starts),
@@ -535,11 +536,13 @@ def _deal(importances, wanted):
     party = np.empty(len(importances), dtype=int)
     order = np.argsort(-importances, kind="stable")
     for column in order:
+        # Columns that say nothing even out how many each party holds.
         to = np.argmax(owed) if importances[column] else np.argmin(size)
         party[column] = to
         owed[to] -= importances[column]
         size[to] += 1
     for empty in np.flatnonzero(size == 0):
+        # The least important column of a party that can spare one.
         spare = order[size[party[order]] > 1][-1]
         size[party[spare]] -= 1
         party[spare] = empty
@@ -582,12 +585,15 @@ def _swap_towards(aim, correlation, start):
     columns = np.arange(len(party))
     to_party = correlation @ np.eye(party.max() + 1)[party]
     within = to_party[columns, party].sum() / 2
+    # Rounding could swap two columns to and fro for ever.
     tolerance = 1e-9 * correlation.sum()
     swapped = True
     while swapped:
         swapped = False
         for i in columns:
             a = party[i]
+            # What each swap with i adds within parties. The pair itself is in different
+            # parties before and after, and was counted in both sums.
             gain = (
                 to_party[i, party]
                 - to_party[i, a]

@@ -134,6 +134,7 @@ def guess(counts):
         What users should be told about the column.
     """
     texts = list(counts)
+    # From all of the column, whose beginning may be of one kind.
     sample = texts[:: len(texts) // SAMPLE + 1]
     sample = [text for text in sample if not is_marker(text)]
     for form in (Numbers, Dates, Clock):
@@ -193,6 +194,7 @@ class Reading:
         for i, text in enumerate(values):
             if text is None:
                 continue
+            # Texts repeat, and reading one takes long.
             if text not in parsed:
                 missing = is_marker(text)
                 parsed[text] = None if missing else (self.parse(text),)
@@ -255,6 +257,7 @@ class Numbers(_NumberFormat, Reading):
         for text, part in parts.items():
             if part.unit == unit:
                 weights[part.core] += counts[text]
+        # Leading zeros mean something, and long digits would lose their last ones.
         if unit == ("", "") and _are_codes(parts.values()):
             return None, None
         decimal, grouping, remark = _choose_separators(weights)
@@ -451,6 +454,7 @@ class Dates(_DateFormat, Reading):
             if max(day_first, month_first) < NEARLY_ALL * (day_first + month_first):
                 return None, MIXED.format("dates", "dates")
             return cls(day_first > month_first, aware), None
+        # Where dates are written with points, the day comes first.
         if any(each["s2"] and each["s2"][0] == "." for each in found):
             return cls(True, aware), None
         differ = any(a != b for a, b in pairs)
@@ -461,6 +465,7 @@ class Dates(_DateFormat, Reading):
         found = DATE.fullmatch(text.strip())
         if found is None or (found["zone"] is not None) != self.aware:
             return None
+        # Either order would be a guess.
         if found["a"] and self.day_first is None:
             return None
         try:

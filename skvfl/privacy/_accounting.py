@@ -388,6 +388,8 @@ def _calibrate(
     def spent(factor: float, accountant: str) -> float:
         return _epsilon(scaled(factor), delta, accountant)
 
+    # The quick accountant first. The slow one finds less privacy lost for the same
+    # noise, and so looks a little below what the quick one found.
     factor = _least(lambda f: spent(f, "rdp"), epsilon, 1.0, step=2.0, reach=14)
     if accountant == "pld":
         factor = _least(lambda f: spent(f, "pld"), epsilon, factor, step=1.1, reach=0.7)
@@ -407,6 +409,8 @@ def _least(
     """
 
     def excess(log_factor: float) -> float:
+        # The root is looked for between finite numbers; without noise nothing is
+        # finite, and much noise costs nothing.
         ratio = spent(math.exp(log_factor)) / epsilon
         return min(max(math.log(ratio) if ratio else -9.0, -9.0), 9.0)
 
@@ -421,6 +425,7 @@ def _least(
     found = high
     if excess(high) <= 0 < excess(low):
         found = brentq(excess, low, high, xtol=_TOLERANCE, rtol=1e-9)
+        # The root may lie on the wrong side of the budget by a rounding.
         while excess(found) > 0:
             found += _TOLERANCE
     if not math.log(0.5) <= excess(found) <= 0:
@@ -434,6 +439,8 @@ def _least(
 def _epsilon(runs: Sequence[SampledGaussian], delta: float, accountant: str) -> float:
     steps = Counter[tuple[float, float]]()
     for run in runs:
+        # Parties on the same rows count as one step with less noise, and not as steps
+        # of their own, because one row is in all of their sums at once.
         noise = run.noise_multiplier / math.sqrt(len(run.parties))
         steps[float(run.sampling_rate), noise] += run.steps
     return _composed(tuple(sorted((+steps).items())), delta, accountant)

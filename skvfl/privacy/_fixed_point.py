@@ -95,6 +95,7 @@ class FixedPoint:
                 f"bound={self.bound:g} for each of {self.n_clients} clients leaves no "
                 f"fraction bits in {self.bits} bits: use {cure}"
             )
+        # A power of two that is a finite float, whatever the bound.
         return min(bits, 1000)
 
     def encode(self, array: Any, what: str = "values") -> np.ndarray:
@@ -130,6 +131,8 @@ class FixedPoint:
         np.multiply(array, self._scale, out=scaled, dtype=np.float64)
         # Rounded to even, so that the errors of many clients do not add up to a bias.
         np.rint(scaled, out=scaled)
+        # By way of signed integers, because casting a negative float to an unsigned one
+        # is not defined.
         return scaled.astype(_INTEGERS[self.bits]).view(self.dtype)
 
     def decode(self, total: np.ndarray) -> np.ndarray:

@@ -111,6 +111,7 @@ class Masker:
             raise ValueError(f"{ring.name!r} is not among the clients {list(clients)}")
         place = list(clients).index(ring.name)
         self._ring = ring
+        # Of every two clients one adds their common stream and the other subtracts it.
         self._before, self._after = clients[:place], clients[place + 1 :]
         self._fixed_point = fixed_point
         self._purpose = purpose
@@ -158,8 +159,12 @@ class Masker:
         ring = self._ring
         nonce = _nonce(round_id, tensor_id)
         total = self._fixed_point.encode(values, what or f"values of {ring.name!r}")
+        # After the values are known to fit, and before any mask is drawn: a refused
+        # array uses up no round, and no stream masks two arrays.
         ring.claim(self._purpose, round_id, tensor_id)
         self._add_masks(total.reshape(-1), nonce, key)
+        # The terms are a part of the key, so that a client that has agreed on other
+        # clients or numbers makes no tag that passes.
         aead = ring.aead(self._server, self._terms, sender=ring.name)
         return {
             "epoch": ring.epoch,
@@ -333,9 +338,12 @@ class Aggregator:
                     f"it sent an array of shape {masked.shape} where {first!r} sent "
                     f"{opened[first].shape}",
                 )
+        # After the tags have passed: a forged message must not use up the round of the
+        # true one. By clients, because every cluster counts its own rounds.
         self._ring.claim(f"{self._purpose} by {self._clients}", round_id, tensor_id)
         total = opened[first].copy()
         for client in self._clients[1:]:
+            # Unsigned integers wrap, which is the modulus of the masks.
             total += opened[client]
         return total
 
@@ -402,6 +410,8 @@ def _combine(
     subtracted: Sequence[CipherContext],
 ) -> None:
     """Add and subtract key streams in place, modulo 2^32 or 2^64."""
+    # In pieces, because the masks of all peers would take as much memory as so many
+    # arrays, and a piece stays in the processor's cache.
     per_chunk = _CHUNK // total.itemsize
     buffer = np.empty(min(per_chunk, total.size), total.dtype)
     for start in range(0, total.size, per_chunk):
@@ -445,6 +455,8 @@ def _nonce(round_id: int, tensor_id: int) -> bytes:
 
 def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
     """AES-GCM's tag of an array, which is not encrypted, and of its shape."""
+    # The array is associated data, of which AES-GCM makes no ciphertext; the shape is
+    # the text, of which only the tag is sent.
     data = array.reshape(-1).view(np.uint8).data
     shape = struct.pack(f"<{array.ndim}Q", *array.shape)
     sealed = aead.encrypt(bytes(4) + nonce, shape, data)
@@ -452,6 +464,7 @@ def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
 
 
 def _is_tag(tag: np.ndarray, aead: AESGCM, nonce: bytes, array: np.ndarray) -> bool:
+    # Made again and not opened, because the shape's ciphertext was not sent.
     return hmac.compare_digest(_tag(aead, nonce, array).data, tag.tobytes())
 
 

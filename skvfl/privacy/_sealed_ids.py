@@ -117,10 +117,12 @@ def seal_ids(
         or (positions[1:] <= positions[:-1]).any()
     ):
         raise ValueError(f"positions must increase from 0 to at most {capacity - 1}")
+    # One bit and one id for every row of the batch, held or not: one length for all.
     held = np.zeros(capacity, bool)
     held[positions] = True
     padded = np.zeros(capacity, _ID)
     padded[: ids.size] = ids
+    # Drawn, because nothing here keeps a round from being sealed twice.
     nonce = os.urandom(_NONCE)
     aead = ring.aead(client, ROW_IDS, sender=ring.name)
     sealed = aead.encrypt(
@@ -197,6 +199,7 @@ def open_ids(
             "not open: altered or replayed, or meant for another client, round or key "
             "epoch",
         ) from None
+    # After they have opened: a forged message must not use up the true one's round.
     ring.claim(f"{ROW_IDS} from {sender!r}", round_id)
     bits = np.frombuffer(opened, np.uint8, _bitmap_length(capacity))
     positions = np.flatnonzero(np.unpackbits(bits, count=capacity))

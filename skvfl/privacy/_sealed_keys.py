@@ -52,6 +52,7 @@ def open_key(ring: KeyRing, sender: str, sealed: Any, *, round_id: int) -> bytes
             "does not open: altered or replayed, or meant for another client, round or "
             "key epoch",
         ) from None
+    # After it has opened: a forged message must not use up the true one's round.
     ring.claim(f"{MASK_KEY} from {sender!r}", round_id)
     return key
 
