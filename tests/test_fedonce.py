@@ -787,6 +787,21 @@ def test_noise_has_the_deviation_asked_for_and_differs_between_guests(
     assert np.abs(np.corrcoef(noise.T) - np.eye(6)).max() < 0.15
 
 
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_keyed_noise_is_finite_whatever_the_digest(byte, monkeypatch):
+    class Constant:
+        def __init__(self, _):
+            pass
+
+        def digest(self, n_bytes):
+            return byte * n_bytes
+
+    monkeypatch.setattr("hashlib.shake_256", Constant)
+    noise = keyed_noise(b"k" * 32, np.eye(2), 3)
+    assert np.isfinite(noise).all()
+    assert (abs(noise) > 8).all()
+
+
 def test_noise_is_a_secret_function_of_the_row():
     rows = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
     noise = keyed_noise(b"k" * 32, rows, 5)

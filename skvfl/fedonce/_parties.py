@@ -688,4 +688,6 @@ def keyed_noise(key, rows, n_columns):
         hashlib.shake_256(key + row.tobytes()).digest(8 * n_columns) for row in rows
     ]
     words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, n_columns)
-    return ndtri((words >> np.uint64(11)) * 2.0**-53 + 2.0**-54)
+    uniform = (words >> np.uint64(11)) * 2.0**-53 + 2.0**-54
+    # The largest number rounds to 1, whose normal number would be infinite.
+    return ndtri(np.minimum(uniform, 1 - 2.0**-53))

@@ -97,5 +97,7 @@ def public_order(seed, n_rows):
 def tensor(array):
     """Single-precision tensor; of the array's own memory where it may be written."""
     array = np.asarray(array, dtype=np.float32)
-    # torch warns of memory that it may not write to, and writing would be a fault.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    # torch warns of memory that it may not write to, where writing would be a fault,
+    # and refuses rows or columns that are stored in reverse.
+    usable = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if usable else array.copy())

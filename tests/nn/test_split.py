@@ -104,4 +104,6 @@ def test_tensors_are_single_and_of_the_arrays_own_memory_where_they_may_be():
     array.flags.writeable = False
     tensor(array)[0] = 9
     assert array[0] == 7
+    backwards = np.arange(6, dtype=np.float32).reshape(3, 2)[::-1, ::-1]
+    assert tensor(backwards).tolist() == backwards.tolist()
     assert tensor(np.arange(3)).dtype == tensor([1.5]).dtype == torch.float32
