@@ -225,6 +225,8 @@ class ActiveParty(EncoderParty):
         joint representation.
     """
 
+    made_by: ClassVar = {"estimator": "learn", "_classes": "learn"}
+
     def __init__(
         self,
         name,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
 from skvfl._sklearn import StrOptions, _fit_context
-from skvfl.fedonce._protocol import BaseFedOnce
+from skvfl.fedonce._protocol import _BaseFedOnce
 
 
-class FedOnceClassifier(VFLClassifierMixin, BaseFedOnce):
+class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     """One round of representations, then a network at the host (FedOnce).
 
     Every guest learns a representation of its columns without labels and sends it once;
@@ -185,7 +185,7 @@ class FedOnceClassifier(VFLClassifierMixin, BaseFedOnce):
     """
 
     _parameter_constraints = {
-        **BaseFedOnce._parameter_constraints,
+        **_BaseFedOnce._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -300,24 +300,8 @@ class FedOnceClassifier(VFLClassifierMixin, BaseFedOnce):
         """
         return self._serve(X, "predict")
 
-    def predict(self, X):
-        """Predict classes.
 
-        Parameters
-        ----------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-            With the columns of ``fit``, in any order where they have names.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Of the data type of ``classes_``.
-        """
-        codes = self._serve(X, "predict").argmax(axis=1)
-        return self.classes_[codes]
-
-
-class FedOnceRegressor(VFLRegressorMixin, BaseFedOnce):
+class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     """FedOnce for a numerical target; see :class:`FedOnceClassifier`.
 
     The host standardises its target and minimises the squared error; predictions are in

@@ -19,6 +19,7 @@ from skvfl._random import int_seed, seed_sequence
 from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
 from skvfl.fedonce._targets import NoiseTargets, train_together
 from skvfl.nn._build import Build
+from skvfl.nn._private import train_privately
 from skvfl.nn._steps import infer, tensor
 from skvfl.nn._training import train
 
@@ -356,3 +357,47 @@ def _fit_together(encoders, blocks):
     for encoder, curve in zip(encoders, curves, strict=True):
         encoder.loss_curve_, encoder.n_iter_ = curve, len(curve)
     return encoders
+
+
+def fit_privately(encoder, inputs, steps, max_grad_norm, to_targets):
+    """Fit a NoiseAsTargetsEncoder by noisy gradient steps.
+
+    Parameters
+    ----------
+    encoder : NoiseAsTargetsEncoder
+        Unfitted.
+    inputs : ndarray of shape (n_rows, n_columns)
+        The guest's prepared columns.
+    steps : PrivateSteps
+        Rows and noise.
+    max_grad_norm : float
+        Norm to which the gradient of every row is clipped.
+    to_targets : numpy.random.SeedSequence
+        Stream of the targets, which nobody may know: targets go by position, and
+        known ones would tell which rows there are.
+    """
+    inputs, noise, _ = encoder._start(inputs, to_targets)
+    module, columns = encoder.module_, tensor(inputs)
+    per_epoch = steps.run.steps // encoder.max_epochs
+
+    def exchange(rows):
+        if noise.exchanges:
+            with torch.no_grad():
+                noise.exchange(module(columns[rows]), rows)
+
+    def report(step):
+        if step % per_epoch == 0:
+            noise.begin_epoch(step // per_epoch + 1)
+
+    train_privately(
+        module,
+        inputs,
+        np.arange(len(inputs)),
+        loss=noise.half_squares,
+        steps=steps,
+        max_grad_norm=max_grad_norm,
+        lr=encoder.lr,
+        before_step=exchange,
+        report=report,
+    )
+    encoder.n_iter_ = encoder.max_epochs

@@ -15,16 +15,11 @@ from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError, StateError
 from skvfl.federation import Holding, Settings, operation
 from skvfl.federation._party import run
-from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder
+from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder, fit_privately
 from skvfl.nn._apart import JointNetwork, keep_apart
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._labels import Codec, Lessons
-from skvfl.nn._private import (
-    PrivateSGD,
-    PrivateSteps,
-    PrivateTraining,
-    train_privately,
-)
+from skvfl.nn._private import PrivateSGD, PrivateSteps, PrivateTraining
 from skvfl.nn._steps import TINY, public_order, tensor
 from skvfl.nn._training import Training
 from skvfl.privacy import SampledGaussian
@@ -618,50 +613,6 @@ def _as_it_is(sent):
 def _inner_products(outputs, gradients):
     """What has the given gradients, row by row."""
     return (outputs * gradients).sum(dim=1)
-
-
-def fit_privately(encoder, inputs, steps, max_grad_norm, to_targets):
-    """Fit a NoiseAsTargetsEncoder by noisy gradient steps.
-
-    Parameters
-    ----------
-    encoder : NoiseAsTargetsEncoder
-        Unfitted.
-    inputs : ndarray of shape (n_rows, n_columns)
-        The guest's prepared columns.
-    steps : PrivateSteps
-        Rows and noise.
-    max_grad_norm : float
-        Norm to which the gradient of every row is clipped.
-    to_targets : numpy.random.SeedSequence
-        Stream of the targets, which nobody may know: targets go by position, and
-        known ones would tell which rows there are.
-    """
-    inputs, noise, _ = encoder._start(inputs, to_targets)
-    module, columns = encoder.module_, tensor(inputs)
-    per_epoch = steps.run.steps // encoder.max_epochs
-
-    def exchange(rows):
-        if noise.exchanges:
-            with torch.no_grad():
-                noise.exchange(module(columns[rows]), rows)
-
-    def report(step):
-        if step % per_epoch == 0:
-            noise.begin_epoch(step // per_epoch + 1)
-
-    train_privately(
-        module,
-        inputs,
-        np.arange(len(inputs)),
-        loss=noise.half_squares,
-        steps=steps,
-        max_grad_norm=max_grad_norm,
-        lr=encoder.lr,
-        before_step=exchange,
-        report=report,
-    )
-    encoder.n_iter_ = encoder.max_epochs
 
 
 def keyed_noise(key, rows, n_columns):

@@ -42,7 +42,7 @@ from skvfl.partition._transformers import require_transformer
 from skvfl.splitnn._estimator import split_step
 
 
-class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
+class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
     # What a guest draws: its columns' preparation, its part in split learning, the key
@@ -349,18 +349,15 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 lr=self._lr,
                 **order,
             )
-        for to_epoch in to_epochs.spawn(self.n_split_epochs):
-            task = context.subcontext(task_name="split epoch")
-            task.call_on_fit_task_begin(estimator=self)
+        seeds = [int_seed(each) for each in to_epochs.spawn(self.n_split_epochs)]
+        for i in self._tasks(context, "split epoch", self.n_split_epochs):
             if self._plan is None:
-                self._split_epoch(session, int_seed(to_epoch), n_rows)
+                self._split_epoch(session, seeds[i], n_rows)
             else:
                 for _ in range(self._plan.per_epoch):
                     self._private_step(session, n_rows)
             session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
-            if task.call_on_fit_task_end(estimator=self):
-                break
         if self._plan is None:
             return {}
         return session.call("spent", to=self.answered_, reply=SPENT)
