@@ -205,6 +205,7 @@ class AutoencoderTransformer(
                 report(self)
             return stop
 
+        # There before it is trained, because ``report`` represents rows by it.
         self.module_ = Autoencoder(sizes, generator)
         train(
             self.module_,
@@ -234,6 +235,7 @@ class AutoencoderTransformer(
             latent_target,
             name="latent_target",
             dtype=np.float32,
+            # Rows without a target may hold anything.
             ensure_all_finite=False,
             input_name="latent_target",
         )
@@ -250,6 +252,7 @@ class AutoencoderTransformer(
             )
         if not np.isfinite(target[known]).all():
             raise ValueError("latent_target is not finite in a row of has_target")
+        # Zeros, because the loss weighs all rows, and NaN times zero is NaN.
         return np.where(known[:, None], target, 0), known.astype(np.float32)
 
     def transform(self, X):
@@ -292,6 +295,7 @@ class AutoencoderTransformer(
 
     @property
     def _n_features_out(self):
+        # The last layer is an activation. The parameter may have changed since fit.
         return self.module_.encoder[-2].out_features
 
     def __sklearn_tags__(self):
@@ -409,6 +413,8 @@ class EncoderEvaluationDisplay:
             classifier = make_pipeline(
                 StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)
             )
+        # A list, because epochs are compared on the same folds, and a generator of them
+        # can be read once.
         folds = list(check_cv(cv, y, classifier=is_classifier(classifier)).split(X, y))
         judge = partial(cross_val_score, classifier, y=y, cv=folds, scoring=scoring)
         scores = []
@@ -436,6 +442,7 @@ class EncoderEvaluationDisplay:
         ImportError
             If matplotlib is not installed.
         """
+        # Only here: plots are an extra, and the package works without them.
         try:
             import matplotlib.pyplot as plt
         except ImportError as exc:

@@ -286,9 +286,12 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         scores = self._serve(
             X, "decision_function", lambda n_rows: Rows(n_rows, OWN_WIDTH, exact=False)
         )
+        # scikit-learn gives one score for two classes; parties send matrices only.
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def _check_labels(self, y):
+        # Labels and not codes: scikit-learn's models learn them as they are, and those
+        # of a fitted pipeline are then the user's own.
         codes = self._encode_classes(y)
         return self.classes_[codes]
 

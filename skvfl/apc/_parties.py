@@ -152,6 +152,7 @@ class EncoderParty(Party):
         if rows is None:
             rows = ~rows_without_values(self.held(Holding).block)
         self.hold(Present(self._with_own_rows(rows)))
+        # Whole numbers are what the receiver can check as codes.
         return self.held(Present).rows.astype(np.uint8)
 
     @operation
@@ -164,6 +165,7 @@ class EncoderParty(Party):
             Of the run's rows.
         """
         rows = self.held(Present).rows
+        # Taken once, so that nothing later sees a row which the party is not to hold.
         block = _safe_indexing(self.held(Holding).block, np.flatnonzero(rows))
         self.hold(OwnTable(bare(block), aligned[rows]))
 
@@ -172,6 +174,7 @@ class EncoderParty(Party):
         """Train the encoder on all rows held; representation of the aligned ones."""
         table = self.held(OwnTable)
         inputs = run(self._transformer.fit_transform, table.block)
+        # Every row that is held, aligned or not: encoders need no label and no partner.
         with explained(self._encoder, inputs):
             self._encoder.fit(inputs)
         self.hold(Inputs(inputs))
@@ -195,6 +198,8 @@ class EncoderParty(Party):
 
     def _send(self, inputs):
         sent = _represent(self._encoder, inputs, "local_encoder")
+        # Encoders of the user's own may compute in double precision, and twice the
+        # bytes would tell the receiver nothing.
         return sent.astype(np.float32, copy=False)
 
 
@@ -257,6 +262,7 @@ class ActiveParty(EncoderParty):
         super().agree_on_rows(aligned)
         rows, labels = self.held(Present).rows, self.held(Holding).labels
         known = labels.known
+        # There is no joint representation of the other rows to learn their labels from.
         if self._inference == "joint":
             known = known & aligned
         weights = None if labels.weights is None else labels.weights[rows]
@@ -277,6 +283,8 @@ class ActiveParty(EncoderParty):
             Number of columns of the representation that the model is given.
         """
         lessons = self.held(Lessons)
+        # Of the rows that are learnt from, as are the ``classes_`` by which codes are
+        # read.
         if is_classifier(self._model):
             self._classes = np.unique(lessons.labels[lessons.labelled])
         joint = None
@@ -346,6 +354,7 @@ class ActiveParty(EncoderParty):
     def _fit_alone(self, joint):
         """Pipeline from this party's columns to predictions."""
         table = self.held(OwnTable)
+        # Where the party has sent something, its transformer is fitted already.
         if joint is None:
             inputs = run(self._transformer.fit_transform, table.block)
         else:
@@ -406,6 +415,7 @@ class ActiveParty(EncoderParty):
                 'is too few to teach by; distillation="prediction" needs some of '
                 f"{'at least two classes' if classifies else 'them, two at least'}"
             )
+        # A clone: the fitted teacher may keep rows, and is of no use after this.
         if self._teacher is not None:
             teacher = clone(self._teacher)
         else:
@@ -416,6 +426,8 @@ class ActiveParty(EncoderParty):
             return rows, teacher.predict(shown), None
         probabilities = teacher.predict_proba(shown)
         classes = teacher.classes_
+        # Models take one label for each row, so a row is given once for every class,
+        # weighted by its probability.
         return (
             np.repeat(rows, len(classes)),
             np.tile(classes, len(rows)),
@@ -443,8 +455,10 @@ class ActiveParty(EncoderParty):
             if weights is not None or confidence is not None:
                 own = np.ones(len(labels)) if weights is None else weights
                 added = np.ones(len(more)) if confidence is None else confidence
+                # A guessed row weighs as much as a labelled one does on average.
                 weights = np.concatenate([own, own.mean() * added])
             labels = np.concatenate([labels, more])
+        # Left out where there are none, because not every model takes weights.
         settings = {} if weights is None else {"sample_weight": weights}
         model.fit(known, labels, **settings)
         return Pipeline([("scale", scale), ("model", model)])

@@ -44,6 +44,8 @@ _ENCODER = [HasMethods(["fit", "transform"]), None]
 class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # What a member draws: its columns' preparation and its encoder; at the active party
+    # also the other encoders, the model and the teacher.
     _streams = {
         "prepare": (1, 0),
         "local": (1, 1),
@@ -104,6 +106,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.random_state = random_state
 
     def _fit(self, X, y, sample_weight, labelled, aligned):
+        # Not by ``_training``, which asks everybody, and looks at all labels.
         root = seed_sequence(self.random_state)
         y, labelled = self._read_labels(y, labelled)
         X = self._fit_partition(X, _hide(y, ~labelled), branch(root, 0))
@@ -148,6 +151,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _gather(self, session, operation, n_rows):
         """The one exchange: every party's representation of the same rows."""
         session.begin_round()
+        # Before the first exchange nobody has said how many columns will come.
         fitting = operation == "encode"
         expected = self._any_rows(n_rows) if fitting else rows_of(self._widths, n_rows)
         received = session.call(operation, to=self._holders, reply=expected)
@@ -163,6 +167,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 "predicts from its own columns: give it some"
             )
         each = {name: {"told": mask} for name, mask in told.items()}
+        # A part of opening the run and no round: the paper's one exchange is of
+        # representations.
         asked = {"to": self._holders, "opening": True}
         said = session.call("say_rows", each=each, reply=Vector(n_rows, 2), **asked)
         counts = {name: int(np.count_nonzero(rows)) for name, rows in said.items()}
@@ -200,6 +206,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         if not labelled.any():
             raise ValueError("y holds no label")
         known = self._check_labels(y[labelled])
+        # Filled with a label that exists, as a missing one would change the data type.
+        # Nobody reads it, because ``labelled`` goes along.
         values = np.full(len(y), known[0], dtype=known.dtype)
         values[labelled] = known
         n_classes = len(self.classes_) if is_classifier(self) else None
@@ -271,6 +279,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         return self.inference == "joint" or self.distillation is not None
 
     def _settings(self, name):
+        # Not by ``_roles``: encoders and the model have defaults that depend on the
+        # party and on what is predicted.
         said = {
             "transformer": self._transformer(name),
             "local_encoder": self._local_encoder(name),
@@ -323,6 +333,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """
         check_is_fitted(self)
         active = self._active
+        # Nobody else is told that anything is predicted.
         asked = [active] if self._serves_alone else self._names
         with self._reopen(X, current_log(), active, names=asked) as session:
             n_rows, received = _num_samples(X), None

@@ -82,6 +82,8 @@ def make_plan(once, encoders, n_rows):
         for name in learning
     ]
     runs.append(_run((once._active,), once, once.max_epochs, n_rows))
+    # One run of all parties: they draw the same rows, whose gradients are released by
+    # each of them, which costs more than runs of their own would.
     if once.n_split_epochs:
         everybody = (once._active, *encoders)
         runs.append(_run(everybody, once, once.n_split_epochs, n_rows))
@@ -112,6 +114,7 @@ def _question_delta(delta, n_rows):
 def _run(parties, settings, n_epochs, n_rows):
     """Steps of so many epochs on rows that are drawn anew for each."""
     per_epoch = ceil(n_rows / settings.batch_size)
+    # A batch may be larger than the table.
     rate = min(1.0, settings.batch_size / n_rows)
     return SampledGaussian(rate, n_epochs * per_epoch, parties)
 
@@ -154,6 +157,7 @@ def account(once, encoders, said_once, said_split):
         If guests took other steps than they were told to, and spent more.
     """
     plan = once._plan
+    # What a guest says stands in the place of what it was told.
     own = plan.guests | {
         name: _run_of_guest(name, said, plan.guests.get(name))
         for name, said in said_once.items()
@@ -180,6 +184,7 @@ def account(once, encoders, said_once, said_split):
 def _check_budget(once, runs, epsilon):
     """Refuse what guests spent beyond the budget."""
     planned = {*once._plan.guests.values(), once._plan.host, once._plan.split}
+    # Runs as planned are within the budget but for rounding; only others are a breach.
     if epsilon > once.epsilon and set(runs) - planned:
         raise PrivacyBudgetError(
             f"by what guests say of their own steps, epsilon is {epsilon:g} and not "
@@ -193,6 +198,7 @@ def _run_of_guest(name, said, planned):
         if planned is not None:
             raise PartyError(name, "it took no noisy step where it was told to")
         return None
+    # In this name alone: a guest cannot account for others.
     try:
         return SampledGaussian(**said, parties=(name,))
     except ValueError:
@@ -282,6 +288,8 @@ def uncovered_guests(encoders):
             warn(sentence, PrivacyLeakWarning)
             yield sentence
             continue
+        # A class of the user's own may look at rows where that which it is derived from
+        # does not, and nothing here can tell.
         if type(encoder) not in known:
             yield (
                 f"Whatever the {kind} of guest {name!r} does differently from the "

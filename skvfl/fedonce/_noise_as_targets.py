@@ -208,6 +208,7 @@ class NoiseAsTargetsEncoder(
             task.call_on_fit_task_begin(estimator=self)
             return task.call_on_fit_task_end(estimator=self)
 
+        # Training refuses to take no step, and a network that is only drawn needs none.
         if self.max_epochs:
             train(
                 self.module_,
@@ -232,6 +233,8 @@ class NoiseAsTargetsEncoder(
         """Columns, targets (of a secret stream if given), stream of the rows."""
         X = unquoted(validate_data, self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
+        # Apart from the weights, so that a secret stream can take the targets' place
+        # and change nothing else.
         to_targets = to_targets if secret is None else secret
         build = Build(
             self.module,
@@ -292,6 +295,7 @@ class NoiseAsTargetsEncoder(
                 "encoders that are fitted together have the same parameters, but for "
                 "random_state"
             )
+        # All are fitted or none is, after an interrupt, too.
         before = [dict(vars(encoder)) for encoder in encoders]
         try:
             return _fit_together(encoders, blocks)
@@ -309,6 +313,7 @@ class NoiseAsTargetsEncoder(
                 "encoders that are fitted together have hidden layers of a perceptron, "
                 "and no optimizer, callbacks or device of their own"
             )
+        # A list and a tuple of the same sizes are the same layers.
         return settings | {"module": list(self.module), "random_state": None}
 
     def transform(self, X):
@@ -343,6 +348,7 @@ def _fit_together(encoders, blocks):
     inputs, noises, sequences = zip(*starts, strict=True)
     if len(set(map(len, inputs))) > 1:
         raise ValueError("the blocks have different numbers of rows")
+    # Their settings are equal, so those of the first are everybody's.
     first = encoders[0]
     curves = train_together(
         [encoder.module_ for encoder in encoders],
@@ -376,10 +382,13 @@ def fit_privately(encoder, inputs, steps, max_grad_norm, to_targets):
         Stream of the targets, which nobody may know: targets go by position, and
         known ones would tell which rows there are.
     """
+    # Rows are drawn by the steps, so the encoder's own stream of them has no use.
     inputs, noise, _ = encoder._start(inputs, to_targets)
     module, columns = encoder.module_, tensor(inputs)
     per_epoch = steps.run.steps // encoder.max_epochs
 
+    # Before the step and not in the loss, which may be asked of one row
+    # at a time.
     def exchange(rows):
         if noise.exchanges:
             with torch.no_grad():
@@ -400,4 +409,5 @@ def fit_privately(encoder, inputs, steps, max_grad_norm, to_targets):
         before_step=exchange,
         report=report,
     )
+    # No loss curve: losses are a release that nobody accounts for.
     encoder.n_iter_ = encoder.max_epochs

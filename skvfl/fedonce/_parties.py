@@ -176,6 +176,7 @@ class HostSettings(Settings, role="fedonce.host"):
         """The party that has the labels."""
         codec = Codec(member.labels)
         check = None if self.run is None else keep_apart
+        # A local network without parameters will do, because the head learns above it.
         party = HostParty(
             member.name,
             member.transformer(self.transformer),
@@ -207,6 +208,8 @@ class SplitSettings(Settings, role="fedonce.split"):
 def _optimize(told):
     """A party's own optimiser for split learning."""
     optimizer = told.optimizer
+    # Told only where it is set, because not every optimiser knows a weight decay; that
+    # which stands for None is made without one.
     if told.weight_decay:
         optimizer = torch.optim.Adam if optimizer is None else optimizer
         optimizer = partial(optimizer, weight_decay=told.weight_decay)
@@ -215,6 +218,7 @@ def _optimize(told):
 
 def _run_of(fields):
     """A run of noisy steps from what was sent of it."""
+    # A message turns tuples into lists.
     return SampledGaussian(**{**fields, "parties": tuple(fields["parties"])})
 
 
@@ -237,6 +241,8 @@ class _SplitPart(SplitParty):
         if self.holds(NoisySteps):
             # Steps begun anew would be taken and never counted.
             raise StateError("its noisy steps have begun, and only they are counted")
+        # Everybody draws the same rows, so their seed is public; the noise comes from
+        # the party's own stream, because who knows it can subtract it.
         steps = PrivateSteps(
             _run_of(run),
             n_rows,
@@ -297,6 +303,7 @@ class GuestParty(_SplitPart):
             # numbers.
             representation = run(self._encoder.transform, inputs)
             self.hold(Ran(steps.spent))
+        # Unlike what is held, this outlives the session, as the encoder does.
         self._has_learnt = True
         return self._add_noise(representation, inputs)
 
@@ -315,6 +322,8 @@ class GuestParty(_SplitPart):
             spent = self.held(Ran).spent
         if spent is None:
             return None
+        # Without names: the host puts in whom it asked, so that nobody accounts for
+        # another.
         names = ("sampling_rate", "steps", "noise_multiplier")
         return {name: getattr(spent, name) for name in names}
 
@@ -340,6 +349,7 @@ class GuestParty(_SplitPart):
         self.hold(Inputs(tensor(inputs)[order]))
         self._hold_optimizer(self._bottom)
         if self._noise:
+            # Once for all epochs. Drawn anew in each, it would average out.
             noise = self._noise * keyed_noise(self._key, inputs, self._width(inputs))
             self.hold(RowNoise(tensor(noise)[order]))
 
@@ -357,6 +367,8 @@ class GuestParty(_SplitPart):
         """
         self.join(seed)
         n_rows, *shape = self.held(Inputs).values.shape
+        # By the chain rule a row's outputs times the gradient that arrives for them
+        # have the gradient of the host's loss, which is clipped for each row by itself.
         self._hold_steps(self._bottom, _inner_products, [shape], n_rows, **plan)
 
     @operation
@@ -364,6 +376,7 @@ class GuestParty(_SplitPart):
         """Draw the rows of the next step; their activations."""
         self.draw()
         rows = self.held(Drawn).rows
+        # Without a graph: the step goes through the network again, row by row.
         with torch.no_grad():
             activations = self._bottom(self.held(Inputs).values[rows])
         return self._noised(activations, rows).numpy()
@@ -374,6 +387,7 @@ class GuestParty(_SplitPart):
         rows = self.held(Drawn).rows
         inputs = self.held(Inputs).values[rows]
         self.held(NoisySteps).sgd.step([inputs], [tensor(gradient)])
+        # Rows serve one step, because steps are counted as their rows are drawn.
         self.drop(Drawn)
 
     @property
@@ -391,6 +405,7 @@ class GuestParty(_SplitPart):
         return activations + self.held(RowNoise).values[rows]
 
     def _width(self, inputs):
+        # Asked of the encoder, because one of the user's may not say it in a parameter.
         return self._encoder.transform(inputs[:1]).shape[1]
 
     def _require_values(self):
@@ -405,6 +420,8 @@ class GuestParty(_SplitPart):
     def _add_noise(self, representation, inputs):
         if not self._noise:
             return representation
+        # By what is encoded and not by position, so that a row has the same noise in
+        # fit, in split epochs and in every table that is served.
         noise = keyed_noise(self._key, inputs, representation.shape[1])
         return (representation + self._noise * noise).astype(representation.dtype)
 
@@ -450,9 +467,12 @@ class HostParty(_SplitPart, TopParty):
         scale = _as_it_is if private else _mean_and_deviation
         self._scales = {name: scale(sent) for name, sent in received.items()}
         cuts = {name: tensor(sent) for name, sent in received.items()}
+        # Standardised once, as representations do not change while the host trains.
         inputs = [cut.numpy() for cut in self._standardised(cuts).values()]
         self._names = list(received)
         width = sum(sent.shape[1] for sent in inputs)
+        # The local network before the head: its width is part of the head's input, and
+        # both draw from one stream.
         if self._transformer is not None:
             own = run(self._transformer.fit_transform, self.held(Holding).block)
             self._bottom = self._build_bottom(own.shape[1], self._generator)
@@ -501,6 +521,7 @@ class HostParty(_SplitPart, TopParty):
             losses = training.run_epoch()
             return {**losses, "stops": int(training.stops)}
         told = self.held(OneRound).told
+        # Nothing is left over: the plan's steps are so many for each epoch.
         for _ in range(told.run["steps"] // told.max_epochs):
             training.step()
         return {"stops": 0}
@@ -509,6 +530,7 @@ class HostParty(_SplitPart, TopParty):
     def end_training(self):
         """Go back to the best networks, and refuse those that training has spoilt."""
         self.held(Alone).training.finish()
+        # Networks that have ended well are not to be trained further unasked.
         self.drop(Alone)
 
     @operation
@@ -553,10 +575,13 @@ class HostParty(_SplitPart, TopParty):
         rows, lessons = self.held(Drawn).rows, self.held(Lessons)
         labels = lessons.labels[rows]
         weights = None if lessons.weights is None else lessons.weights[rows]
+        # In the order of the head's inputs, whatever that of the answers is.
         cuts = [tensor(received[name]).requires_grad_() for name in self._scales]
         own = [] if self._transformer is None else [self.held(Inputs).values[rows]]
         losses = self._codec.loss(self._joint_network()(*own, *cuts), labels)
+        # A sum and no mean: a row's gradient must not depend on how many were drawn.
         total = (losses if weights is None else losses * weights).sum()
+        # Before the host's own step, so that they are of the head that was given these.
         gradients = torch.autograd.grad(total, cuts) if cuts else ()
         inputs = [*own, *(cut.detach() for cut in cuts)]
         self.held(NoisySteps).sgd.step(inputs, [labels], weights)
@@ -597,6 +622,7 @@ def _mean_and_deviation(sent):
     Rows count alike, whatever their weights: parties scale their own columns in the
     same way, and do not know the weights.
     """
+    # numpy adds up in the order of the memory, and a message may have changed that.
     sent = np.ascontiguousarray(sent, dtype=np.float32)
     mean, deviation = (f(sent, axis=0, dtype=np.float64) for f in (np.mean, np.std))
     # What differs only by rounding is constant; its deviation would blow up rounding.
@@ -634,7 +660,9 @@ def keyed_noise(key, rows, n_columns):
     -------
     noise : ndarray of shape (n_rows, n_columns), dtype float64
     """
+    # Equal rows have equal bytes: in double precision, and without the sign of zero.
     rows = np.ascontiguousarray(rows, dtype=np.float64) + 0.0
+    # A sponge keyed by a prefix lets nobody go on from a digest, as older hashes do.
     digests = [
         hashlib.shake_256(key + row.tobytes()).digest(8 * n_columns) for row in rows
     ]

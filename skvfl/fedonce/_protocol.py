@@ -141,6 +141,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _fit(self, X, y, labels):
         """The paper's Algorithm 1, and split learning where it ends."""
+        # Not by ``_training``, which opens one session for everybody at once.
         root = seed_sequence(self.random_state)
         X = self._fit_partition(X, y, branch(root, 0))
         encoders = self._check_encoders()
@@ -182,6 +183,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             "max_grad_norm": None if plan is None else self.max_grad_norm,
         }
         if name != self._active:
+            # A guest that is not in the plan learns nothing from rows, or is named
+            # among what the guarantee does not cover.
             run = None if plan is None else plan.guests.get(name)
             return GuestSettings(
                 guest=self._encoder_of(name),
@@ -254,6 +257,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         guests, received, said = (
             {name: answer[i] for name, answer in answers.items()} for i in range(3)
         )
+        # Here and not in a guest's session, where ``missing_party`` would take a wrong
+        # answer for none.
         check_replies(received, self._any_rows(n_rows), "learn")
         check_replies(said, dict.fromkeys(said, SPENT), "spent")
         check_rows(received, n_rows)
@@ -275,15 +280,19 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """
 
         def attempt(name):
+            # A log of its own, because guests answer in any order.
             messages = CommunicationLog()
             try:
                 return name, ask(name, messages), messages, None
+            # A mistake in the input, which zeros must not hide.
             except (PartyTypeError, PartyValueError):
                 raise
             except PartyError as error:
                 return name, None, messages, error
 
         log.begin_round()
+        # Threads: parties hold what must not be pickled, and torch and numpy let go of
+        # the interpreter where they work.
         attempts = Parallel(n_jobs=self.n_jobs, backend="threading")(
             delayed(attempt)(name) for name in names
         )
@@ -299,6 +308,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 f"stand for their representations: {'; '.join(map(str, missing))}",
                 MissingPartyWarning,
             )
+        # In the order of the names, so that a seed gives one log; with what guests sent
+        # that failed later, because it has crossed.
         for _, _, messages, _ in attempts:
             for number, *message in messages.messages:
                 log.record(*message, opening=number == 0)
@@ -308,12 +319,14 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """The host learns alone from what it has received."""
         host = self._active
         self.loss_curve_, self.validation_loss_curve_ = [], []
+        # With a budget a loss is no part of a reply that is expected, so none crosses.
         said = {"stops": Count(0, 1)}
         if self.epsilon is None:
             said["train_loss"] = NUMBER
             if self.early_stopping:
                 said["valid_loss"] = NUMBER
         session.tell("receive", to=[host], received=received)
+        # Not by ``_tasks``, because the host may stop early, too.
         for n_epochs in range(1, self.max_epochs + 1):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
@@ -343,6 +356,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         else:
             session.tell(
                 "join_privately",
+                # Four words of a stream lead back to its root, and so to all secrets
+                # of a simulation; of a digest they do not.
                 shared=one_way(to_epochs).generate_state(4).tolist(),
                 run=asdict(self._plan.split),
                 max_grad_norm=self.max_grad_norm,
@@ -356,10 +371,12 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             else:
                 for _ in range(self._plan.per_epoch):
                     self._private_step(session, n_rows)
+            # After every epoch, so that spoilt networks end the fit at once.
             session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
         if self._plan is None:
             return {}
+        # Not of the host, for whose steps the plan stands.
         return session.call("spent", to=self.answered_, reply=SPENT)
 
     def _split_epoch(self, session, seed, n_rows):
@@ -375,6 +392,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _private_step(self, session, n_rows):
         """Everybody draws the same rows, and adds noise to its own gradients."""
+        # The host first: by its number of rows the guests' answers can be checked.
         n_drawn = session.ask(self._active, "draw", reply=Count(0, n_rows))
         session.begin_round()
         expected = rows_of(self._widths, n_drawn)
@@ -393,6 +411,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         host, log = self._active, current_log()
         members, opening = self._fitted_members(X, [host, *self.answered_])
         open_one = self._one_by_one(members, opening, fitting=False)
+        # Not by ``_serving``: a guest that does not answer must not end the others'
+        # sessions, in predictions neither.
         n_rows = _num_samples(X)
         expected = rows_of(self._widths, n_rows)
 
@@ -405,6 +425,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             received = self._gather(self.answered_, encode, log)
             check_replies(received, expected, "encode")
             check_rows(received, n_rows, self._widths)
+            # A local network of the user's own may have any width.
             own = Rows(n_rows, OWN_WIDTH, exact=False)
             if operation == "predict":
                 own = Rows(n_rows, self._n_outputs)
@@ -449,6 +470,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return encoders
 
     def _default_encoder(self):
+        # It learns nothing from rows, so that the host has the whole budget; split
+        # epochs need a network, which then learns in them alone.
         if self.epsilon is not None and not self.n_split_epochs:
             return RandomFeaturesEncoder()
         return NoiseAsTargetsEncoder(
@@ -463,6 +486,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _lr(self):
         if self.lr is not None:
             return self.lr
+        # Clipped gradients are short, and plain steps do not scale them up as Adam
+        # does.
         return 1e-3 if self.epsilon is None else 0.5
 
     @property

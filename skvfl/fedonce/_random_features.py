@@ -97,6 +97,8 @@ class RandomFeaturesEncoder(
         self._validate(X, reset=True)
         shape = self.n_features_in_, self.n_components
         directions = generator(self.random_state).standard_normal(shape)
+        # Projections of standardised columns then have a variance near 1 for any number
+        # of columns, where tanh bends and does not yet saturate.
         self.components_ = directions / np.sqrt(self.n_features_in_)
         return self
 
@@ -115,6 +117,7 @@ class RandomFeaturesEncoder(
         """
         check_is_fitted(self)
         X = self._validate(X, reset=False)
+        # Dense: the directions are, and a sparse result would gain nothing.
         projected = safe_sparse_dot(X, self.components_, dense_output=True)
         return np.tanh(projected).astype(X.dtype)
 

@@ -64,6 +64,7 @@ class NoiseTargets:
             points = tensor(rows) @ points
         self.targets = functional.normalize(points).to(device)
         self._update_every = update_every
+        # Ready for a loss at once; training tells of the epochs after the first.
         self.begin_epoch(1)
 
     def begin_epoch(self, epoch):
@@ -73,6 +74,7 @@ class NoiseTargets:
 
     def __call__(self, outputs, rows):
         """Loss of each row of a batch."""
+        # Without the graph, because no gradient goes through the choice of targets.
         if self.exchanges:
             self.exchange(outputs.detach(), rows)
         return self.half_squares(outputs, rows)
@@ -112,6 +114,7 @@ def exchange(outputs, targets):
         return targets
     costs = targets @ -outputs.mT
     costs -= costs.amin(dim=1, keepdim=True)
+    # scipy works on the CPU.
     chosen = [linear_sum_assignment(each)[1] for each in costs.cpu().numpy()]
     inverse = torch.from_numpy(np.stack(chosen)).argsort().to(targets.device)
     return targets.gather(1, inverse[..., None].expand_as(targets))
@@ -176,6 +179,7 @@ def train_together(
 
 def _step(layers, optimizer, blocks, targets, rows, exchanges):
     """A step of every guest on rows of its own; each one's mean loss."""
+    # Adam treats every number by itself, so one for all takes each guest's own steps.
     outputs = blocks[rows]
     for layer in layers:
         outputs = _apply(layer, outputs)
@@ -185,6 +189,7 @@ def _step(layers, optimizer, blocks, targets, rows, exchanges):
         targets[rows] = batch
     losses = half_squares(outputs, batch).mean(dim=1)
     optimizer.zero_grad()
+    # A sum, of which each guest's network gets the gradient of its own loss.
     losses.sum().backward()
     optimizer.step()
     return losses.detach()
@@ -192,6 +197,7 @@ def _step(layers, optimizer, blocks, targets, rows, exchanges):
 
 def _stacked(matrices):
     """One array of matrices; narrower ones get columns of zeros."""
+    # Zeros add nothing to a product, and weights of zeros learn nothing.
     width = max(matrix.shape[1] for matrix in matrices)
     return torch.stack(
         [

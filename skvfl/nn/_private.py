@@ -111,8 +111,10 @@ class PrivateSteps:
         """
         if self.taken == self.run.steps:
             raise TrainingError(f"all {self.taken} steps of the budget are taken")
+        # Counted when drawn: a step that then fails may have shown something.
         self.taken += 1
         self._drawn = True
+        # The same as a coin for every row, at the cost of the rows that are drawn.
         size = self._generator.binomial(self.n_rows, self.run.sampling_rate)
         rows = self._generator.choice(self.n_rows, size, replace=False, shuffle=False)
         return torch.from_numpy(rows)
@@ -134,6 +136,7 @@ class PrivateSteps:
         """
         if not self._drawn:
             raise RuntimeError("rows are drawn anew for every step")
+        # Once for each draw, so that no step can go uncounted.
         self._drawn = False
         scale = self.run.noise_multiplier * sensitivity
         return torch.from_numpy(self._noise.normal(size, scale))
@@ -175,6 +178,8 @@ class PrivateSGD:
             raise TrainingError("the module has no parameter to train")
         module = keep_apart(module, shapes)
         linear = _LinearSums(module, loss, self._parameters)
+        # A linear layer has several products for a row that is no vector, whose norms
+        # do not multiply.
         flat = all(len(shape) == 1 for shape in shapes)
         self._sums = (
             linear
@@ -203,10 +208,13 @@ class PrivateSGD:
             influence of a row whatever its weight.
         """
         self._total.zero_()
+        # Where no row was drawn there is noise all the same, or its absence would tell.
         if len(inputs[0]):
             self._sums((inputs, targets, weights), self._bound, self._views)
         noise = self._steps.noise(len(self._total), self._sensitivity)
         self._total.mul_(1 / self._unit).round_().add_(noise)
+        # In the parameters' own precision from here on: a function of what is released
+        # costs nothing.
         self._moved.copy_(self._total)
         with torch.no_grad():
             torch._foreach_add_(self._parameters, self._moves, alpha=-self._rate)
@@ -373,6 +381,7 @@ class _KeyStream:
         self._encryptor = cipher.encryptor()
 
     def words(self, size):
+        # Zeros that are encrypted are the key stream itself.
         words = np.empty(size, np.uint64)
         self._encryptor.update_into(bytes(words.nbytes), memoryview(words).cast("B"))
         return words
@@ -416,6 +425,8 @@ class _Noise:
 
     def _draw(self, size, scale):
         words = self._words.words(size)
+        # The sign has a bit of its own, so that only the lower tail is computed, where
+        # double precision is as fine as the numbers are small.
         signs = words.view(np.float64)
         halves = words.view(np.int64) & (2**63 - 1)
         uniform = halves + 0.5
@@ -500,6 +511,7 @@ class _LinearSums:
             )
             links = [*self._local, *self._head]
             owned = [i for link in links for i in link.places if i is not None]
+            # All that is trained, or the norm of a row's gradient would lack a part.
             self.covers = sorted(owned) == list(range(len(parameters)))
 
     def __call__(self, batch, bound, views):
@@ -514,6 +526,7 @@ class _LinearSums:
         lost = _lost(squares)
         for ins, outs, (weight, bias) in parts:
             outs *= factors
+            # Zeros, because what is not finite stays so whatever the factor.
             if lost is not None:
                 ins, outs = (each.masked_fill_(lost, 0.0) for each in (ins, outs))
             if weight is not None:
@@ -614,6 +627,7 @@ class _RowSums:
         detached = {name: p.detach() for _, name, p in self._trained}
         at = (None, 0, 0, None if weights is None else 0)
         row_gradients = vmap(grad(self._row_loss), in_dims=at, randomness="same")
+        # So many rows at a time that their gradients fit into memory.
         size = max(1, _CHUNK // sum(p.numel() for p in detached.values()))
         for start in range(0, len(inputs[0]), size):
             rows = slice(start, start + size)

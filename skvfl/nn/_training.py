@@ -202,6 +202,7 @@ class Training:
             order = torch.arange(len(held_out), device=net.device)
             with torch.inference_mode():
                 losses["valid_loss"] = _run_epoch(net, held_out, order, "valid")
+        # Before callbacks hear of the epoch, because they may keep what it has spoilt.
         check_finite(list(losses.values()), self._epoch, net.lr)
         for name, mean in losses.items():
             net.history.record(name, mean)
@@ -214,6 +215,7 @@ class Training:
         """Keep the parameters that are best on held-out rows."""
         if loss < self._best:
             self._best, self._best_epoch = loss, self._epoch
+            # A copy, because the optimiser writes into the parameters themselves.
             self._best_state = copy.deepcopy(self._net.module_.state_dict())
         self.stops |= self._epoch - self._best_epoch >= self._patience
 
@@ -226,6 +228,7 @@ class Training:
             Holds ``module_``, ``optimizer_`` and ``history``, and no rows.
         """
         net = self._net
+        # First, so that callbacks see the parameters that stay.
         if self._best_state is not None:
             net.module_.load_state_dict(self._best_state)
         net.notify("on_train_end", X=self._rows, y=None)
@@ -237,6 +240,7 @@ class Training:
 class _Net(NeuralNet):
     """skorch's net without the callbacks that it brings itself."""
 
+    # They print and time what nobody reads.
     @property
     def _default_callbacks(self):
         return []
@@ -257,6 +261,7 @@ class _MeanLoss(nn.Module):
             losses = self.loss(outputs, *targets)
             return losses.mean(), len(losses)
         losses = self.loss(outputs, *targets[:-1])
+        # A batch whose rows all have weight 0 has a loss of 0 then, and not NaN.
         size = targets[-1].sum().clamp_min(TINY)
         return (losses * targets[-1]).sum() / size, size
 
@@ -289,6 +294,7 @@ def _run_epoch(net, rows, order, prefix):
         batch = rows[order[start:stop]]
         if watched:
             net.notify("on_batch_begin", batch=batch, training=training)
+            # A callback may have used the module in the other mode.
             module.train(training)
         outputs = module(*batch[: criterion.n_inputs])
         loss, size = criterion(outputs, batch)
@@ -304,6 +310,7 @@ def _run_epoch(net, rows, order, prefix):
                     training=True,
                 )
             optimizer.step()
+        # Still on the device: to read a number makes the device finish first.
         losses.append(loss.detach())
         sizes.append(size)
         if watched:
@@ -344,6 +351,7 @@ def _ends(net, datasets):
     """Tell the callbacks that an epoch ends; whether one of them ends training."""
     try:
         net.notify("on_epoch_end", **datasets)
+    # skorch's callbacks end training by this exception.
     except KeyboardInterrupt:
         return True
     return False
