@@ -9,6 +9,7 @@ import torch
 
 from skvfl.exceptions import TrainingError
 
+# The least that a sum of weights is divided by: it leaves a loss of zero at zero.
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -25,6 +26,7 @@ def epoch_loss(batches):
     loss : float
         Zero where no row has any weight.
     """
+    # By what rows weigh, as the last batch may be smaller than the others.
     total = sum(batch["weight"] for batch in batches)
     return sum(batch["loss"] * batch["weight"] for batch in batches) / (total or 1)
 
