@@ -97,7 +97,9 @@ def public_order(seed, n_rows):
 
 
 def tensor(array):
-    """Single-precision tensor; of the array's own memory where it may be written."""
+    """Single-precision tensor; of the array's own memory where torch can use it."""
     array = np.asarray(array, dtype=np.float32)
     # torch warns of memory that it may not write to, and writing would be a fault.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    # Nor does torch have strides that are negative.
+    usable = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if usable else array.copy())
