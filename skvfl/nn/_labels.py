@@ -52,6 +52,8 @@ class Codec:
 
     def decode(self, outputs):
         """Answers in double precision: probabilities, or a column in its own units."""
+        # scikit-learn's scores ask whether probabilities add up to one, which they do
+        # not quite in single precision.
         outputs = np.asarray(outputs).astype(np.float64)
         if self._classifies:
             return softmax(outputs, axis=1)
@@ -79,6 +81,7 @@ class Lessons:
     @classmethod
     def of(cls, codec, labels, order):
         """The labels of a run in the public order of its rows."""
+        # Sorted once, so that rows held out are a slice, as they are at all parties.
         encoded = torch.from_numpy(codec.encode(labels.values))[order]
         weights = labels.weights
         return cls(codec, encoded, None if weights is None else tensor(weights)[order])
@@ -93,12 +96,15 @@ class Lessons:
         losses = self.codec.loss(outputs, self.labels[rows])
         if self.weights is None:
             return losses.mean()
+        # Divided by what these rows weigh, so that a step is no larger in a batch of
+        # heavy rows. The bound is for batches in which no row weighs anything.
         weights = self.weights[rows]
         # A batch may have rows of weight zero only, and then has no loss.
         return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
     def report(self, loss, rows):
         """What the others may know of a step: its loss, and what its rows weigh."""
+        # The sum alone, because weights of single rows may tell their classes.
         weights = self.weights
         weight = len(rows) if weights is None else weights[rows].sum().item()
         return {"loss": loss.item(), "weight": weight}

@@ -9,6 +9,7 @@ import torch
 
 from skvfl.exceptions import TrainingError
 
+# The least that a sum of weights is divided by: it leaves a loss of zero at zero.
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -25,6 +26,7 @@ def epoch_loss(batches):
     loss : float
         Zero where no row has any weight.
     """
+    # By what rows weigh, as the last batch may be smaller than the others.
     total = sum(batch["weight"] for batch in batches)
     return sum(batch["loss"] * batch["weight"] for batch in batches) / (total or 1)
 
@@ -95,7 +97,7 @@ def public_order(seed, n_rows):
 
 
 def tensor(array):
-    """Single-precision tensor; of the array's own memory where it may be written."""
+    """Single-precision tensor; of the array's own memory where torch can use it."""
     array = np.asarray(array, dtype=np.float32)
     # torch warns of memory that it may not write to, where writing would be a fault,
     # and refuses rows or columns that are stored in reverse.

@@ -15,8 +15,10 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from skvfl.nn._mlp import linear
 from skvfl.nn._sparsemax import entmax15, sparsemax
 
+# Of the batch norm of the columns, which takes whole batches and not virtual ones.
 INPUT_MOMENTUM = 0.01
 MIN_VARIANCE = 0.01
 MASKS = {"sparsemax": sparsemax, "entmax": entmax15}
@@ -66,6 +68,8 @@ class GhostBatchNorm(nn.Module):
         norm = self.norm
         outputs, parts = [], []
         start = 0
+        # Virtual batches side by side are columns of one batch norm, so that one call
+        # does for all. Its running statistics would be wrong, so it gets none.
         for stop, n_batches in deal(len(inputs), self.virtual_batch_size):
             dealt = _spread(inputs[start:stop], n_batches)
             normal, means, scales = torch.native_batch_norm(
@@ -110,6 +114,7 @@ class GhostBatchNorm(nn.Module):
     def _follow(self, means, scales, n_batches, n_rows):
         """Move the running statistics as the virtual batches in turn would."""
         norm = self.norm
+        # What comes back is 1 / sqrt(variance + eps), of the biased variance.
         variances = (scales**-2 - norm.eps).clamp_min_(0) * (n_rows / (n_rows - 1))
         weights = decay(n_batches, self.momentum, means.dtype)
         kept = (1 - self.momentum) ** n_batches
@@ -187,6 +192,7 @@ class GatedLayer(nn.Module):
 
     def forward(self, inputs):
         """Outputs of the unit."""
+        # In evaluation there is no graph to keep small, so torch's own layers will do.
         if self.training:
             norm = self.norm.norm
             return _Gated.apply(inputs, self.layer.weight, norm.weight, norm.bias, self)
@@ -220,14 +226,18 @@ class _Gated(torch.autograd.Function):
         inputs, layer, weight, hidden, values, gates = ctx.saved_tensors
         if ctx.gated.shortcut:
             gradient = gradient * sqrt(0.5)
+        # Both halves are written in place: a concatenation would copy them.
         to_normal = torch.empty_like(hidden)
         to_values, to_gates = to_normal.chunk(2, dim=1)
         torch.mul(gradient, gates, out=to_values)
+        # A gate has the derivative gates * (1 - gates), and ``to_values`` has the first
+        # factor already.
         torch.mul(to_values, values, out=to_gates)
         to_gates.mul_(1 - gates)
         to_hidden, *others = ctx.gated.norm.backward(
             to_normal, hidden, weight, ctx.parts
         )
+        # Columns that no model made need no gradient.
         to_inputs = None
         if ctx.needs_input_grad[0]:
             if ctx.gated.shortcut:
@@ -375,6 +385,7 @@ class Encoder(nn.Module):
             Their sum is the latent vector.
         weights : list of torch.Tensor of shape (n_rows, n_columns)
         """
+        # The splitter decides nothing: it is there for the first step's attention.
         decisions, weights = [], []
         attention = self.splitter(inputs)[:, self.n_d :]
         last = len(self.attention) - 1
@@ -385,6 +396,7 @@ class Encoder(nn.Module):
             outputs = transform(inputs * mask)
             decisions.append(functional.relu(outputs[:, : self.n_d]))
             weights.append(mask)
+            # No step follows the last one that could use what it leaves.
             if i < last:
                 attention = outputs[:, self.n_d :]
                 left = self.gamma - mask
@@ -419,6 +431,7 @@ class SparseEncoder(nn.Module):
     def learn(self, inputs):
         """Latent vector, and the term of the loss, if any."""
         decisions, weights = self.encoder(inputs)
+        # Weighed by zero it would still be computed, and its gradient.
         if not self.lambda_sparse:
             return sum(decisions), None
         return sum(decisions), -self.lambda_sparse * negative_entropy(weights)
@@ -464,6 +477,68 @@ class NormalisedEncoder(SparseEncoder):
         return super().explain(self.norm(inputs))
 
 
+class MixedColumns(nn.Module):
+    """Batch norm of columns and a square layer that mixes them.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of columns.
+    generator : torch.Generator
+        The party's private stream.
+    mix : bool, default=True
+        Whether there is a square layer; columns that do not leave need none.
+    """
+
+    def __init__(self, n_columns, generator, mix=True):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(n_columns, momentum=INPUT_MOMENTUM)
+        self.mix = nn.Identity()
+        if mix:
+            self.mix = linear(n_columns, n_columns, generator, bias=False)
+
+    def forward(self, inputs):
+        """Mixed columns."""
+        return self.mix(self.norm(inputs))
+
+    def hide(self, inputs, hidden):
+        """Mixed columns, some cells of which are hidden."""
+        return self(inputs)
+
+    def learn(self, inputs):
+        """Mixed columns, and no term of the loss."""
+        return self(inputs), None
+
+
+class SummedTop(nn.Module):
+    """Adds up what several encoders decide; there is nothing to train.
+
+    Parameters
+    ----------
+    n_parts : int
+        Number of equal parts that are added up; 1 leaves what came as it is.
+    n_d : int
+        Width of the decisions of one step.
+    """
+
+    def __init__(self, n_parts, n_d):
+        super().__init__()
+        self.n_parts = n_parts
+        self.n_d = n_d
+
+    def forward(self, received):
+        """Latent vector."""
+        return received.unflatten(1, (self.n_parts, -1)).sum(dim=1)
+
+    def decide(self, received, hidden):
+        """Decisions of every step."""
+        return self(received).split(self.n_d, dim=1)
+
+    def learn(self, received):
+        """Latent vector, and no term of the loss."""
+        return self(received), None
+
+
 class Decoder(nn.Module):
     """TabNet's decoder without its last layer, which rebuilds the columns.
 
@@ -492,6 +567,8 @@ class Decoder(nn.Module):
 
 def explain(encoder, inputs):
     """Weights that an encoder gives to the columns of rows, in evaluation mode."""
+    # In double precision, so that rounding does not depend on which rows are asked for
+    # together. A copy, because the model itself stays in single precision.
     with torch.inference_mode():
         return copy.deepcopy(encoder).double().eval().explain(inputs.double()).numpy()
 
@@ -505,6 +582,7 @@ def feature_transformers(
         width = n_outputs if position else n_inputs
         return normal_linear(width, 2 * n_outputs, generator, gain=sqrt(2))
 
+    # In this order, as all layers are drawn from one stream.
     shared = [layer(i) for i in range(n_shared)]
     return [
         FeatureTransformer(
@@ -523,6 +601,7 @@ def normal_linear(n_inputs, n_outputs, generator, gain=1.0):
 
 def negative_entropy(weights):
     """Mean over steps and rows; it is largest where each step looks at one column."""
+    # Sparse weights have zeros, of which there is no logarithm.
     return sum((each * (each + 1e-15).log()).sum() for each in weights) / (
         len(weights) * len(weights[0])
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from math import ceil
 from numbers import Integral, Real
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from skvfl._base import (
     VFLClassifierMixin,
@@ -16,8 +14,6 @@ from skvfl._base import (
 )
 from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl.federation import CommunicationLog
-from skvfl.federation._log import current_log
 from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._tabnet import MASKS
@@ -29,6 +25,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     """Training and serving; the subclasses say what the labels are."""
 
     _streams = {"prepare": (1, 0), "models": (1, 1)}
+    # The host is told one thing more, see ``_settings``.
+    _roles = (GuestSettings, GuestSettings)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -124,38 +122,32 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _fit(self, X, y, labels):
         n_rows = len(labels.values)
         root = seed_sequence(self.random_state)
-        X = self._fit_partition(X, y, branch(root, 0))
-        self._check_sizes(n_rows)
-        members = self._make_members(X, root, labels)
         n_epochs = self.pretrain * self._pretraining_epochs + self.max_epochs
-        context = self._init_callback_context(max_subtasks=n_epochs)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        self.communication_ = CommunicationLog()
-        self.failures_ = []
-        self.pretraining_loss_curve_, self.loss_curve_ = [], []
-        self.pretraining_validation_loss_curve_, self.validation_loss_curve_ = [], []
-        with self._open(members, self.communication_, self._active) as session:
-            self._check_shares()
-            training = Training(self, session, n_rows, branch(root, 2), context)
-            training.run()
-        self._widths = training.widths
-        self._parties = session.parties
-        self.n_iter_ = len(self.loss_curve_)
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        training = self._training(X, y, labels, n_epochs, root=root)
+        with training as (session, context):
+            self._check_sizes(n_rows)
+            self.failures_ = []
+            self.pretraining_loss_curve_, self.loss_curve_ = [], []
+            self.pretraining_validation_loss_curve_ = []
+            self.validation_loss_curve_ = []
+            # The order of the rows is public, so its branch leads to no party's stream.
+            protocol = Training(self, session, n_rows, branch(root, 2), context)
+            protocol.run()
+            self._widths = protocol.widths
+            self.n_iter_ = len(self.loss_curve_)
         return self
 
     def _settings(self, name):
-        kind = HostSettings if name == self._active else GuestSettings
-        own = {"transformer", "cache"}
-        names = [each.name for each in fields(kind) if each.name not in own]
-        said = {each: getattr(self, each) for each in names}
-        said["transformer"] = self._transformer(name)
-        if kind is HostSettings:
-            may_fail = self.failure is not None or self._transport.timeout is not None
-            said["cache"] = self.on_failure == "cache" and may_fail
-        return kind(**said)
+        said = super()._settings(name)
+        if name != self._active:
+            return said
+        # Where nobody can be offline, all that is sent would be kept for nothing.
+        may_fail = self.failure is not None or self._transport.timeout is not None
+        cache = may_fail and self.on_failure == "cache"
+        return HostSettings(**vars(said), cache=cache)
 
     def _check_sizes(self, n_rows):
+        """Refuse what leaves nothing to train, once all have said what they hold."""
         n_train = n_rows - self._n_held_out(n_rows)
         if n_train < 2:
             raise ValueError(
@@ -166,9 +158,6 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             raise ValueError(
                 "n_shared=0 and n_independent=0 leave no layer: raise one of them"
             )
-
-    def _check_shares(self):
-        """The same once all parties have said how many columns they hold."""
         if self.n_d < len(self._holders):
             raise ValueError(
                 f"n_d={self.n_d} is less than the number of parties with columns, "
@@ -185,8 +174,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _serve(self, X, operation):
         """What the active party computes for rows to be served."""
-        check_is_fitted(self)
-        with self._reopen(X, current_log(), self._active) as session:
+        with self._serving(X) as session:
             n_rows = _num_samples(X)
             session.begin_round()
             expected = rows_of(self._widths, n_rows)
@@ -241,12 +229,12 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             one, or are zero where no step contributes anything. The sum of a party's
             weights is its part.
         """
-        check_is_fitted(self)
+        # Who has the encoder answers: the host, or every party for itself.
         if self.design == "joint":
             weights = self._serve(X, "explain_received")
         else:
-            rows = {"start": 0, "stop": _num_samples(X)}
-            with self._reopen(X, current_log(), self._active) as session:
+            with self._serving(X) as session:
+                rows = {"start": 0, "stop": _num_samples(X)}
                 session.begin_round()
                 expected = self._any_rows(rows["stop"])
                 weights = session.call(
@@ -254,6 +242,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 )
                 check_rows(weights, rows["stop"])
         total = sum(each.sum(axis=1, keepdims=True) for each in weights.values())
+        # A row in which no step decides anything has weights of zero, and keeps them.
         total[total == 0] = 1
         return {name: each / total for name, each in weights.items()}
 
@@ -562,19 +551,3 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             Columns in the order of ``classes_``.
         """
         return self._serve(X, "predict")
-
-    def predict(self, X):
-        """Predict classes.
-
-        Parameters
-        ----------
-        X : DataFrame, ndarray or sparse matrix of shape (n_samples, n_features)
-            With the columns of ``fit``, in any order where they have names.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Of the data type of ``classes_``.
-        """
-        codes = self._serve(X, "predict").argmax(axis=1)
-        return self.classes_[codes]

@@ -19,16 +19,16 @@ from skvfl._random import branch, one_way
 from skvfl.federation import Holding, Settings, operation
 from skvfl.nn._build import Optimize
 from skvfl.nn._labels import Codec, Lessons
-from skvfl.nn._mlp import linear
 from skvfl.nn._steps import batch_bounds, infer, public_order, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.nn._tabnet import (
-    INPUT_MOMENTUM,
     Decoder,
     Encoder,
+    MixedColumns,
     NormalisedEncoder,
     RandomObfuscator,
     SparseEncoder,
+    SummedTop,
     explain,
     normal_linear,
     reconstruction_loss,
@@ -149,8 +149,11 @@ class Networks:
 
     def bottom(self, n_columns, generator, *, share, mix):
         """What works on a party's own columns, before anything crosses."""
+        # The paper's f_bottom_repr is a mixture, or a whole encoder.
         if self.design == "joint":
             return MixedColumns(n_columns, generator, mix)
+        # Latent vectors that stand side by side share its width; those that are added
+        # up have all of it.
         n_d = share if self.design == "local" else self.n_d
         encoder = self._encoder(n_columns, n_d, generator)
         return NormalisedEncoder(encoder, self.lambda_sparse, n_columns)
@@ -189,6 +192,7 @@ class GuestSettings(Networks, Settings, role="tabvfl.guest"):
         return GuestParty(**self._parts(member))
 
     def _parts(self, member):
+        # Only what builds networks: the party has no use for the words of the rest.
         networks = {each.name: getattr(self, each.name) for each in fields(Networks)}
         return {
             "name": member.name,
@@ -212,69 +216,6 @@ class HostSettings(GuestSettings, role="tabvfl.host"):
         return HostParty(**self._parts(member), codec=codec, cache=self.cache)
 
 
-class MixedColumns(nn.Module):
-    """The paper's f_bottom_repr: batch norm and a square layer.
-
-    Parameters
-    ----------
-    n_columns : int
-        Number of columns.
-    generator : torch.Generator
-        The party's private stream.
-    mix : bool, default=True
-        Whether there is a square layer; columns that stay with the host need none.
-    """
-
-    def __init__(self, n_columns, generator, mix=True):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(n_columns, momentum=INPUT_MOMENTUM)
-        # Columns that do not leave their organisation need no mixing.
-        self.mix = nn.Identity()
-        if mix:
-            self.mix = linear(n_columns, n_columns, generator, bias=False)
-
-    def forward(self, inputs):
-        """What the host is sent."""
-        return self.mix(self.norm(inputs))
-
-    def hide(self, inputs, hidden):
-        """What the host is sent of columns some cells of which are hidden."""
-        return self(inputs)
-
-    def learn(self, inputs):
-        """What the host is sent, and the party's own term of the loss, if any."""
-        return self(inputs), None
-
-
-class SummedTop(nn.Module):
-    """Adds up what the parties' own encoders decide; there is nothing to train.
-
-    Parameters
-    ----------
-    n_parts : int
-        Number of equal parts that are added up; 1 leaves what came as it is.
-    n_d : int
-        Width of the decisions of one step.
-    """
-
-    def __init__(self, n_parts, n_d):
-        super().__init__()
-        self.n_parts = n_parts
-        self.n_d = n_d
-
-    def forward(self, received):
-        """Latent vector."""
-        return received.unflatten(1, (self.n_parts, -1)).sum(dim=1)
-
-    def decide(self, received, hidden):
-        """Decisions of every step."""
-        return self(received).split(self.n_d, dim=1)
-
-    def learn(self, received):
-        """Latent vector, and no term of the loss."""
-        return self(received), None
-
-
 class GuestParty(BottomParty):
     """A party with columns; finetuning is split learning of its bottom model.
 
@@ -296,7 +237,8 @@ class GuestParty(BottomParty):
         self, name, transformer, networks, optimize, stream, pretraining_ratio
     ):
         # Weights and masks have nothing in common: masks are sent, and enough of them
-        # give away the generator that draws them.
+        # give away the generator that draws them. One-way, so that neither's seed
+        # leads back to the stream from which the other's came.
         to_weights, to_masks = (one_way(branch(stream, i)) for i in range(2))
         super().__init__(name, transformer, networks.bottom, optimize, to_weights)
         self._networks = networks
@@ -330,6 +272,8 @@ class GuestParty(BottomParty):
     @operation
     def begin_epoch(self, seed, n_train):
         """Shuffle the rows, and forget a batch that was left half done."""
+        # A party that was late in the middle of a step has gradients of half of it, and
+        # a graph that no gradient comes back to.
         if self._transformer is not None:
             self.held(Training).optimizer.zero_grad()
         for kind in (HiddenBatch, SentHidden, Sent):
@@ -353,6 +297,7 @@ class GuestParty(BottomParty):
             self.hold(OwnDecoder(decoder))
             trained.append(decoder)
         layer = normal_linear(width, inputs.shape[1], self._generator)
+        # Drawn once, so that losses of held-out rows differ by the models alone.
         self.hold(Rebuilding(layer, self._obfuscate(inputs[n_train:])))
         self.hold(Training(self._optimizer([*trained, layer])))
 
@@ -362,6 +307,7 @@ class GuestParty(BottomParty):
         # Finetuning has no use for the decoder, and a pickle should not carry it.
         self.drop(Rebuilding)
         self.drop(OwnDecoder)
+        # Moments of the other phase's gradients say nothing about those of labels.
         self.hold(Training(self._optimizer([self._bottom])))
 
     @operation
@@ -378,6 +324,8 @@ class GuestParty(BottomParty):
         # cells they are.
         obscured, hidden = self._obfuscate(inputs)
         outputs = self._bottom.hide(obscured, hidden)
+        # Apart, because the first is done with when it is rebuilt, and the second when
+        # its gradient comes.
         self.hold(HiddenBatch(inputs, hidden))
         self.hold(SentHidden(outputs))
         return self._reply(outputs.detach(), hidden)
@@ -385,10 +333,13 @@ class GuestParty(BottomParty):
     @operation
     def rebuild(self, partition):
         """Loss of rebuilding the batch, and the gradient of what was received."""
-        # The gradient of what was received is what goes back to the host's decoder.
+        # A leaf, whose gradient goes back: the graph of what it was made from is the
+        # host's.
         partition = tensor(partition).requires_grad_()
         batch = self.held(HiddenBatch)
         loss = self._reconstruction(partition, batch.inputs, batch.hidden)
+        # The gradient of the own layer stays until ``adapt`` brings that of the bottom
+        # model, so that one step moves both.
         loss.backward()
         self.drop(HiddenBatch)
         return {"loss": loss.item(), "gradient": partition.grad.numpy()}
@@ -448,6 +399,8 @@ class GuestParty(BottomParty):
     @operation
     def backward(self, gradient):
         """Update the models from the gradient of the batch's outputs."""
+        # The own attention's entropy is a root of its own, since the host's loss has
+        # no term for it.
         sent = self.held(Sent)
         roots, gradients = [sent.outputs], [tensor(gradient)]
         if sent.penalty is not None:
@@ -468,6 +421,7 @@ class GuestParty(BottomParty):
 
     def _reply(self, outputs, hidden):
         reply = {"outputs": outputs.numpy()}
+        # Which cells are hidden is told only where somebody else's encoder needs it.
         if self._networks.design == "joint":
             reply["hidden"] = hidden.numpy()
         return reply
@@ -505,7 +459,7 @@ class HostParty(GuestParty):
         **GuestParty.made_by,
         **dict.fromkeys(["_top", "_mapping"], "prepare_top"),
     }
-    _mixes = False
+    _mixes = False  # columns that stay where they are
 
     def __init__(self, codec, cache, **guest):
         super().__init__(**guest)
@@ -528,6 +482,7 @@ class HostParty(GuestParty):
             Number of decoder outputs of every party with columns.
         """
         networks, generator = self._networks, self._generator
+        # All are named: who is offline later has its share of the outputs still.
         self.hold(Shares(_slices(shares), sum(shares.values())))
         self._top = networks.top(n_columns, generator, len(shares))
         self._mapping = normal_linear(networks.n_d, self._codec.n_outputs, generator)
@@ -590,6 +545,7 @@ class HostParty(GuestParty):
             Those of the partitions that were sent.
         """
         batch, columns = self.held(Decoded), self.held(Shares).columns
+        # Who dropped out since has no say in this step.
         gradient = torch.zeros_like(batch.outputs)
         for name, each in gradients.items():
             gradient[:, columns[name]] = tensor(each)
@@ -617,6 +573,8 @@ class HostParty(GuestParty):
         joined = self._join("outputs", rows, received).requires_grad_()
         latent, penalty = self._top.learn(joined)
         loss = lessons.mean_loss(self._mapping(latent), rows)
+        # The penalty steers the step and is not reported: with it, losses of different
+        # ``lambda_sparse`` could not be compared.
         (loss if penalty is None else loss + penalty).backward()
         self._update_top()
         gradients = _of_each(joined.grad, self.held(HostPhase).columns, received)
@@ -627,6 +585,7 @@ class HostParty(GuestParty):
         """Loss of rows in their first order, in evaluation mode."""
         rows = torch.arange(start, stop)
         latent = infer(self._top, self._join("outputs", rows, received))
+        # Labels and weights are in single precision, as in training.
         outputs = infer(self._mapping, latent).float()
         return self.held(Lessons).mean_loss(outputs, rows).item()
 
@@ -649,6 +608,7 @@ class HostParty(GuestParty):
         return {name: weights[:, own] for name, own in columns.items()}
 
     def _models(self):
+        # The decoder is not among them: nothing asks for it once pretraining is over.
         return {**super()._models(), "_top": self._top, "_mapping": self._mapping}
 
     def _begin_phase(self, widths, modules):
@@ -676,6 +636,7 @@ class HostParty(GuestParty):
         kind = torch.bool if what == "hidden" else torch.float32
         width = list(phase.columns.values())[-1].stop
         if self._cache:
+            # When first sent: which cells are hidden is told only while pretraining.
             if what not in phase.last:
                 n_rows = len(self.held(Lessons).labels)
                 phase.last[what] = torch.zeros(n_rows, width, dtype=kind)
@@ -685,6 +646,7 @@ class HostParty(GuestParty):
         for name, sent in received.items():
             joined[:, phase.columns[name]] = torch.from_numpy(sent)
         if self._cache:
+            # Copied, so that the graph on what is joined reaches none of the kept rows.
             phase.last[what][rows] = joined
         return joined
 

@@ -146,6 +146,7 @@ class Training:
         """The parties prepare their columns, and build what works on them."""
         session, seed = self.session, int_seed(self.sequences[0])
         session.begin_round()
+        # The host's encoder has as many inputs as all of them send, so it comes last.
         self.widths = session.call(
             "prepare",
             to=self.holders,
@@ -288,6 +289,8 @@ class Training:
         """Let the parties build what pretraining needs."""
         estimator = self.estimator
         self.pretraining_widths = self.widths
+        # Their own encoders send the decisions of every step, which the decoder needs
+        # one by one; finetuning needs the sum alone.
         if estimator.design == "local_encoder":
             width = estimator.n_steps * estimator.n_d
             self.pretraining_widths = dict.fromkeys(self.holders, width)
@@ -318,6 +321,7 @@ class Training:
         """Begin one epoch after the other, with the parties that are online."""
         to_epochs, to_failures = phase.sequence.spawn(2)
         guests = [name for name in self.holders if name != self.active]
+        # Drawn at once, so that who is offline does not depend on how training goes.
         simulated = [[]] * phase.n_epochs
         if self.estimator.failure is not None:
             failure = self.estimator.failure
@@ -328,6 +332,7 @@ class Training:
             phase.task = self.context.subcontext(task_name="epoch")
             phase.task.call_on_fit_task_begin(estimator=self.estimator)
             self._find_out_who_is_online(phase, offline)
+            # Before a step moves them, or their best models would be lost.
             back = phase.unmoved.intersection(self.online)
             self._tell("remember", to=back)
             phase.unmoved -= back
@@ -340,6 +345,8 @@ class Training:
         estimator = self.estimator
         phase.curve.append(loss)
         check_finite([loss], phase.epoch, estimator.lr)
+        # The task ends before held-out rows are asked of, so the two reasons to stop
+        # are joined here.
         stop = phase.task.call_on_fit_task_end(estimator=estimator)
         if not estimator.early_stopping:
             return stop
@@ -355,6 +362,8 @@ class Training:
     def _go_back(self, phase):
         """With early stopping, the parties go back to their best models."""
         if self.estimator.early_stopping:
+            # These were never online again, so that they are as they were at the best
+            # epoch.
             self.session.tell("remember", to=phase.unmoved)
             self.session.tell("recall", to=self.everybody)
 
@@ -363,6 +372,7 @@ class Training:
         # Nothing stands for a guest in the first epoch.
         self.forgiving = phase.epoch > 1 and self.estimator.on_failure != "raise"
         self.online = self.holders
+        # A party that still owes a reply is busy with it.
         late = self.session.late()
         offline = [n for n in self.holders if n in simulated or n in late]
         self._go_on_without(offline)
@@ -420,6 +430,8 @@ class Training:
 
     def _total(self, kind, losses):
         """Sum of the guests' losses; who is offline counts with its last one."""
+        # Without it the sum would fall where a party is gone, and that epoch would be
+        # the best.
         self.losses[kind].update(losses)
         return sum(self.losses[kind].values())
 

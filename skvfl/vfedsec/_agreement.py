@@ -28,6 +28,8 @@ from skvfl.privacy._sealed_keys import open_key, seal_key
 GRADIENT = "gradient of the secure layer"
 UPDATE = "gradient of the cluster"
 KEY_RING = "key_ring"
+# Gradients are sums over rows and weights of a layer, so they may be larger than what
+# a layer says of one row.
 _GRADIENT_RANGE = 64
 
 
@@ -93,6 +95,7 @@ class Agreement(NamedTuple):
 
     def masks(self, ring, cluster):
         """What hides the contributions of a client of a cluster."""
+        # A client that is alone takes its steps itself, and sends no gradient.
         gradients = self.masker(ring, cluster) if len(cluster) > 1 else None
         return Masks(self.masker(ring), gradients)
 
@@ -118,6 +121,7 @@ class Agreement(NamedTuple):
         """Tag of an array in the clear, for one receiver; None without keys."""
         if not self.masked:
             return None
+        # Once for each round: a second tag under one nonce would give the key away.
         ring.claim(f"{what} for {receiver!r}", round_id)
         aead = ring.aead(receiver, _terms(what, array.dtype), sender=ring.name)
         return _tag(aead, _nonce(round_id, 0), array)
@@ -141,9 +145,11 @@ class Agreement(NamedTuple):
                 "fails authentication: it was altered or replayed, or made by somebody "
                 "else",
             )
+        # Only what passed is claimed, so that nobody can use up a round with rubbish.
         ring.claim(f"{what} from {sender!r}", round_id)
 
     def _numbers(self, cluster):
+        # Gradients have 64 bits always, as their range is so much wider.
         if cluster is None:
             return FixedPoint(len(self.clients), bound=self.bound, bits=self.bits)
         return FixedPoint(len(cluster), bound=_GRADIENT_RANGE * self.bound, bits=64)
@@ -184,6 +190,7 @@ def own_ring(member):
     ring = member.own.get(KEY_RING, KeyRing(member.name))
     if ring.name != member.name:
         raise SettingsError(f"its own key ring is that of {ring.name!r}")
+    # A copy has the identity and no key of an epoch, so runs share none.
     return copy.copy(ring)
 
 
@@ -202,6 +209,7 @@ def check_contributors(filled, n_rows):
     BareRowsError
         If fewer than two have something of a row; the message counts and names.
     """
+    # By organisation, as a row is held by one client of a cluster alone.
     count = np.sum([*filled.values()], axis=0)
     n_bare = int((count < 2).sum())
     if not n_bare:
@@ -250,6 +258,7 @@ class _ClusterMasker:
         ring = self._ring
         if ring.name != self._first:
             return self._masker.mask(values, round_id=round_id, what=what)
+        # From the operating system, as a seed that is known would unmask the sum.
         self._key = key = os.urandom(32)
         message = self._masker.mask(values, round_id=round_id, what=what, key=key)
         sealed = [seal_key(ring, peer, key, round_id=round_id) for peer in self._others]
@@ -302,6 +311,7 @@ class _Decoder:
         return self.total(messages, round_id=round_id).astype(np.float32)
 
 
+# Cached, because every message of a run has the same few.
 @lru_cache
 def _terms(what, dtype):
     return context(PROTOCOL, what, dtype.str)
@@ -324,6 +334,7 @@ class Keys:
         met = {
             peer: fingerprint(keys[:32].tobytes()) for peer, keys in received.items()
         }
+        # What was pinned before wins: who is met later cannot take a peer's place.
         self._ring.pinned = met | self._ring.pinned
         return np.stack([proofs[peer] for peer in self._peers])
 
@@ -359,6 +370,7 @@ def relay(sent, names, size):
             raise SecureAggregationError(
                 name, f"it did not send {size} bytes to each of the others for the keys"
             )
+    # Sender by receiver; transposed, each row is what one has received.
     others = ~np.eye(n_names, dtype=bool)
     parcels = np.zeros((n_names, n_names, size), np.uint8)
     parcels[others] = np.concatenate([sent[name] for name in names])

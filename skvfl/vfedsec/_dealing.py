@@ -44,12 +44,14 @@ def deal_rows(clients, holders, active, n_rows, rng):
                 f"clients: {name!r} is not one of the passive parties "
                 f"{[each for each in holders if each != active]}"
             )
+    # In one order, and drawn for each party in turn: who has which rows depends on it.
     clusters, held, partly = {}, {}, set()
     for name in holders:
         owner = _owners(name, clients.get(name, 1), n_rows, rng)
         if owner is None:
             clusters[name], held[name] = [name], None
             continue
+        # Remembered, since a table to be served has no word for rows that nobody holds.
         if (owner == _NOBODY).any():
             partly.add(name)
         n_clients = owner.max() + 1
@@ -93,6 +95,7 @@ def dealt_in_turn(holdings, clusters):
     dealt = {}
     for party, holding in holdings.items():
         cluster = clusters.get(party, [])
+        # In turn, because a prediction draws nothing at random.
         for i, client in enumerate(cluster):
             rows = np.arange(i, holding.n_rows, len(cluster))
             dealt[client] = holding if len(cluster) == 1 else _some(holding, rows)
@@ -120,6 +123,15 @@ def refuse_dealing(clients, key_rings, home):
                 f"key_rings: {name!r} has its identity at home, and no other "
                 "organisation should have it"
             )
+
+
+def refuse_loner(names, n_features):
+    """Refuse a sum that would be one client's contribution."""
+    if len(names) < 2:
+        raise ValueError(
+            f"a secure layer needs at least two clients, and {names[0]!r} is alone "
+            f"(n_features={n_features}): its sum would be its own contribution"
+        )
 
 
 def check_rings(key_rings, names):

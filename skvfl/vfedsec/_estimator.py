@@ -102,6 +102,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.random_state = random_state
 
     def _fit(self, X, y, labels):
+        # Not by ``_training``: the centre is a server of its own, and rows are dealt to
+        # clients before members are made.
         root = seed_sequence(self.random_state)
         X = self._fit_partition(X, y, branch(root, 0))
         n_rows = len(labels.values)
@@ -117,6 +119,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         view = getattr(self, "server_view_", None)
         with self._open(members, self.communication_) as session:
             protocol = Protocol(session, server, self.rotate_every, view)
+            # Before keys and networks cost anything: rows may be refused.
             protocol.open(n_rows, fitting=True, imputes=self._imputes)
             protocol.prepare()
             self.fingerprints_ = server.fingerprints if self.masked else {}
@@ -142,6 +145,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         if name == SERVER:
             n_classes = len(self.classes_) if hasattr(self, "classes_") else None
             return ServerSettings(**agreed, top=self.top, n_classes=n_classes)
+        # Clients of one cluster are told the same, and share what their party has.
         (party,) = (p for p, cluster in self.clusters_.items() if name in cluster)
         role = ActiveSettings if name == self._active else ClientSettings
         return role(
@@ -153,6 +157,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _make_server(self, root):
         """The server's half, which is made where the protocol runs."""
+        # By name, like those of the clients, so that no stream leads to another.
         streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
         nothing = Holding(np.empty((0, 0)))
         home = Member(SERVER, nothing, streams[SERVER], self._own_ring(SERVER))
@@ -198,6 +203,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _check_holdings(self, held, *, fitting):
         """By party, whose rows may be dealt to several clients."""
+        # Of a cluster only the sum tells how many of all rows lack a value.
         n_rows = held[self._active]["n_rows"]
         for party, cluster in self.clusters_.items():
             n_empty = sum(held[client]["n_empty"] for client in cluster)
@@ -240,6 +246,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _deal(self, n_rows, rng):
         """Ids of the rows dealt to each client, None for all; sets ``clusters_``."""
+        # A party without columns has nothing to contribute, but for the active one,
+        # which has the bias. Members of a federation say later what they hold.
         holders = [n for n in self._names if n == self._active or n in self._holders]
         if isinstance(self.parties, Federation):
             holders = self._names
@@ -250,13 +258,9 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             self.clients or {}, holders, self._active, n_rows, rng
         )
         self.clusters_, rows, self._partly = dealt
+        # From here on the members are clients, so that sessions are opened with them.
         self._names = [c for cluster in self.clusters_.values() for c in cluster]
-        if len(self._names) < 2:
-            raise ValueError(
-                f"a secure layer needs at least two clients, and {self._names[0]!r} is "
-                f"alone (n_features={self.n_features_in_}): its sum would be its own "
-                "contribution"
-            )
+        _dealing.refuse_loner(self._names, self.n_features_in_)
         _dealing.check_rings(self.key_rings or {}, [*self._names, SERVER])
         return rows
 

@@ -23,7 +23,7 @@ from skvfl.federation import Holding, Party, operation
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._labels import Codec
-from skvfl.nn._steps import infer
+from skvfl.nn._steps import infer, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.privacy import SecureAggregationError, open_ids, seal_ids
 from skvfl.privacy._masks import SERVER
@@ -38,6 +38,7 @@ from skvfl.vfedsec._agreement import (
 )
 
 _COLUMNS = "prepared columns"
+# Without masks, in place of the id of a row that a client does not hold.
 _NOT_HELD = -1
 # What a client says of a row of the run.
 NOT_MINE, EMPTY, FILLED = range(3)
@@ -224,6 +225,7 @@ class SecureClient(Party):
         self._begin()
 
     def _begin(self):
+        # For every run, as masks are bound to the keys of its ring.
         self.hold(self._agreement.masks(self._ring, self._cluster))
 
     def again(self):
@@ -325,7 +327,7 @@ class SecureClient(Party):
             self._bottom = _Bias(self._agreement.width)
         else:
             inputs = run(self._transformer.fit_transform, self.held(Rows).block)
-            self.hold(Inputs(_tensor(inputs)))
+            self.hold(Inputs(tensor(inputs)))
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
             if self.name != self._agreement.active:
                 # Several biases would add up to one that each party trains, at a rate
@@ -371,6 +373,7 @@ class SecureClient(Party):
     def _signature(self, sender, peer):
         names = getattr(self._transformer, "get_feature_names_out", list)()
         described = repr((self.held(Inputs).values.shape[1], [str(n) for n in names]))
+        # Under a key of the pair, as names of columns can be guessed from a plain hash.
         key = b"none"
         if self._agreement.masked:
             key = self._ring.key(peer, _COLUMNS, sender=sender)
@@ -399,6 +402,7 @@ class SecureClient(Party):
             cut = infer(self._bottom, self._inputs().index_select(0, rows))
         if training:
             self.hold(Contribution(cut, positions))
+        # A client without a row sends zeros, which look like all else under a mask.
         values = _spread(cut, positions, (n_rows, self._agreement.width))
         return self.held(Masks).layer.mask(
             values, round_id=round_id, what="its contribution to the secure layer"
@@ -422,8 +426,8 @@ class SecureClient(Party):
         ids, positions = batch
         held = self.held(Rows)
         rows = held.place.take(ids, mode="clip")
-        # Looked up without a search, and compared afterwards: ids come from another
-        # organisation.
+        # Looked up without a search, clipped, and compared afterwards: an id that the
+        # party does not hold finds another one, and ids come from another organisation.
         if not np.array_equal(held.ids[rows], ids):
             raise SecureAggregationError(
                 self._agreement.active,
@@ -436,7 +440,7 @@ class SecureClient(Party):
             rows = self.held(Rows)
             values = torch.empty(len(rows.ids), 0)
             if self._transformer is not None:
-                values = _tensor(run(self._transformer.transform, rows.block))
+                values = tensor(run(self._transformer.transform, rows.block))
             self.hold(Inputs(values))
         return self.held(Inputs).values
 
@@ -478,12 +482,11 @@ class SecureClient(Party):
         if len(self._cluster) == 1:
             optimizer.step()
             return None
-        values = [
-            np.zeros(p.numel(), np.float32)
-            if p.grad is None
-            else p.grad.numpy().ravel()
-            for p in self._bottom.parameters()
-        ]
+        values = []
+        for p in self._bottom.parameters():
+            # Parameters that are not trained keep their place, so that all parts fit.
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            values.append(grad.numpy().ravel())
         return self.held(Masks).gradients.mask(
             np.concatenate(values),
             round_id=round_id,
@@ -510,8 +513,7 @@ class SecureClient(Party):
         gradient = gradients.unmask(gradient, key, round_id=round_id)
         gradient = gradient.astype(np.float32)
         parameters = list(self._bottom.parameters())
-        sizes = [p.numel() for p in parameters]
-        parts = torch.from_numpy(gradient).split(sizes)
+        parts = torch.from_numpy(gradient).split([p.numel() for p in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter).clone()
         self.held(Training).optimizer.step()
@@ -593,11 +595,13 @@ class ActiveClient(SecureClient):
         """Choose an order of all rows, the last of which may be held out."""
         labels = self.held(Holding).labels
         encoded, weights = self._codec.encode(labels.values), labels.weights
+        # The smallest type that holds all codes: they are sent with every batch.
         if labels.n_classes is not None:
             encoded = encoded.astype(np.min_scalar_type(labels.n_classes - 1))
         if weights is not None:
             weights = weights.astype(np.float32)
         self.hold(Shared(encoded, weights))
+        # The order is the active client's alone, unlike that of split learning.
         shuffle = np.random.default_rng(self._to_order).permutation
         self.hold(Order(shuffle, shuffle(self.held(Rows).ids)))
 
@@ -628,6 +632,7 @@ class ActiveClient(SecureClient):
         rows = self.held(Order).rows if trains else self.held(Rows).ids
         rows = rows[start:stop]
         self.hold(Selection(rows))
+        # Positions are sealed with the ids, as they say who holds which row.
         every = np.arange(len(rows))
         ids = [
             self._seal(client, rows, held, round_id)
@@ -692,13 +697,9 @@ def _drop_last_bias(network):
 
     A network of the user's own is taken as it is: its bias is one more term of the sum.
     """
+    # Removed and not set to zero, as a zero bias would be trained.
     if isinstance(network, nn.Sequential):
         network[-1].register_parameter("bias", None)
-
-
-def _tensor(array):
-    """Single-precision tensor of its own."""
-    return torch.from_numpy(np.array(array, np.float32, order="C"))
 
 
 def _spread(cut, positions, shape):

@@ -92,6 +92,7 @@ class ServerSettings(AgreedSettings, role="vfedsec.server"):
     def make(self, member):
         """A server with a global module and keys of its own."""
         n_outputs = 1 if self.n_classes is None else self.n_classes
+        # It may have no weights, as the clients learn through it all the same.
         build = Build(self.top, n_outputs, activate=True, name="top", trains=False)
         return SecureServer(
             member.name,
@@ -207,6 +208,7 @@ class SecureServer(Party):
 
         They are taken out of its message.
         """
+        # One client's key is enough, and the server, which relays it, cannot open it.
         first, *others = self.agreement.shared[cluster]
         if not self.agreement.masked:
             return {}
@@ -235,6 +237,7 @@ class SecureServer(Party):
                 active,
                 f"its {what} are not an array for the {n_rows} rows of the batch",
             )
+        # Labels are not masked, so a tag is all that shows who has sent them.
         tag = chosen.get(f"tag of {what}")
         self.agreement.verify(self._ring, active, what, array, tag, round_id)
         return array
@@ -266,6 +269,7 @@ class SecureServer(Party):
         """One step: mean loss and weight of a batch, gradient of the secure layer."""
         cut = torch.from_numpy(total).requires_grad_()
         loss, size = self._losses(self._top.train()(cut), labels, weights)
+        # Divided here and not by the clients, who do not know what the rows weigh.
         loss = loss / max(size, TINY)
         optimizer = self.held(Training).optimizer
         optimizer.zero_grad()
@@ -294,6 +298,7 @@ class SecureServer(Party):
         self.drop(Best)
 
     def _losses(self, outputs, labels, weights):
+        # Codes come in the smallest type that holds them; torch counts in int64.
         if labels.dtype.kind == "u":
             labels = labels.astype(np.int64)
         labels = torch.from_numpy(labels)
@@ -325,8 +330,10 @@ class Protocol:
         self._agreement = server.agreement
         self._rotate_every = rotate_every
         self._view = view
+        # Part of what keys are agreed on for, so that no message of another run passes.
         self._name = uuid.uuid4().hex
         self._round = 0
+        # As old as keys get, so that the first round of a served table agrees on some.
         self._age = rotate_every
         self._epoch = 0
 
@@ -347,6 +354,7 @@ class Protocol:
         """
         active, passive = self._agreement.active, self._agreement.passive
         run = {"n_rows": n_rows, "fitting": fitting, "imputes": imputes}
+        # Before the first round, with which the log's counts begin.
         run["opening"] = True
         codes = Maybe(Vector(n_rows, FILLED + 1))
         rows = self._session.call(
@@ -356,6 +364,7 @@ class Protocol:
 
     def prepare(self):
         """Setup phase: keys, local modules, and a check that clusters prepare alike."""
+        # Keys first: the signatures of columns are made with them.
         self._agree()
         session = self._session
         session.begin_round()
@@ -379,6 +388,7 @@ class Protocol:
         session.begin_round()
         epoch = {"session": self._name, "epoch": self._epoch}
         offers = session.call("offer_keys", reply=Reply(64 * len(everybody)), **epoch)
+        # The server has keys with every client as well, for ids, labels and gradients.
         offers[SERVER] = server.keys.offer(**epoch)
         received = relay(offers, everybody, size=64)
         session.begin_round()
@@ -398,6 +408,7 @@ class Protocol:
 
     def forward(self, start, stop, training=False):
         """One round up to the secure layer: its output, labels and weights."""
+        # Before a batch, never within one: its messages are all under the same keys.
         if self._age == self._rotate_every:
             self._agree()
         session, round_id = self._session, self._round
@@ -411,6 +422,7 @@ class Protocol:
             start=start,
             stop=stop,
         )
+        # All clients are asked, as the server does not know who holds the rows.
         session.begin_round()
         messages = session.call(
             "forward",
@@ -440,6 +452,7 @@ class Protocol:
         """What the active client reads in the server's outputs; it keeps the answer."""
         outputs, active = self._server.predict(total), self._agreement.active
         expected = Rows(*outputs.shape)
+        # Only the active client knows the units, and it is the one that has asked.
         sent = {"reply": expected, "reply_to": active, "outputs": outputs}
         return self._session.ask(active, "answer", **sent)
 
@@ -471,6 +484,8 @@ class Protocol:
             )
         for name, sealed in zip(passive, ids, strict=True):
             self._see(ServerRecord(round_id, name, "row ids", sealed))
+        # Sealed, all may go to all, who open their own part, as in the paper. In the
+        # clear each gets its own alone.
         if self._agreement.masked:
             return {name: {"ids": ids} for name in passive}
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
@@ -499,6 +514,8 @@ class Protocol:
                 f"early stopping holds out all {n_rows} rows: lower "
                 "validation_fraction, or give more rows"
             )
+        # The last rows of the active client's order are held out, so two numbers name a
+        # batch of either kind.
         batches = batch_bounds(n_train, estimator.batch_size)
         estimator.loss_curve_, estimator.validation_loss_curve_ = [], []
         server.begin_training()
@@ -512,6 +529,8 @@ class Protocol:
             check_finite(
                 estimator.loss_curve_[-1:], len(estimator.loss_curve_), estimator.lr
             )
+            # The task ends before held-out rows are asked of, so the two reasons to
+            # stop are joined here and not in ``_tasks``.
             stop = task.call_on_fit_task_end(estimator=estimator)
             if estimator.early_stopping:
                 stop |= self._stops_early(estimator, n_train, n_rows)
@@ -556,6 +575,8 @@ class Protocol:
             round_id=round_id,
             gradient=gradient,
         )
+        # One round for each cluster: its clients share a module, and take one step by
+        # the gradient of all of their rows.
         for name, cluster in self._agreement.shared.items():
             messages = {c: replies[c] for c in cluster if c in replies}
             keys = server.take_keys(name, messages)
