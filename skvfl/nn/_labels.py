@@ -10,6 +10,7 @@ from scipy.special import softmax
 from torch.nn import functional
 
 from skvfl._targets import mean_and_scale, standardised
+from skvfl.nn._explicit import cross_entropy, squared_error
 from skvfl.nn._steps import TINY, check_held_out, tensor
 
 
@@ -44,6 +45,11 @@ class Codec:
         if self._classifies:
             return functional.cross_entropy(outputs, encoded, reduction="none")
         return functional.mse_loss(outputs, encoded, reduction="none")[:, 0]
+
+    def loss_and_gradient(self, outputs, encoded, factors):
+        """Loss of every row, and the gradient of their sum, each times its factor."""
+        passes = cross_entropy if self._classifies else squared_error
+        return passes(outputs, encoded, factors)
 
     def decode(self, outputs):
         """Answers in double precision: probabilities, or a column in its own units."""
@@ -91,8 +97,34 @@ class Lessons:
         weights = self.weights[rows]
         return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
-    def report(self, loss, rows):
-        """What the others may know of a step: its loss, and what its rows weigh."""
-        weights = self.weights
-        weight = len(rows) if weights is None else weights[rows].sum().item()
-        return {"loss": loss.item(), "weight": weight}
+    def learn(self, outputs, rows):
+        """What a batch teaches.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Of the network.
+        rows : torch.Tensor of int
+            Which they belong to.
+
+        Returns
+        -------
+        report : dict
+            What the others may know of the step: its mean ``loss``, and ``weight``,
+            what its rows weigh.
+        gradient : torch.Tensor
+            Of the mean loss with respect to the outputs.
+        """
+        labels, n_rows = self.labels.index_select(0, rows), len(rows)
+        if self.weights is None:
+            weight, factors = n_rows, torch.full((n_rows,), 1 / n_rows)
+            losses, gradient = self.codec.loss_and_gradient(outputs, labels, factors)
+            loss = losses.mean()
+        else:
+            weights = self.weights.index_select(0, rows)
+            total = weights.sum()
+            size = total.clamp_min(TINY)
+            factors = weights * (1 / size)
+            losses, gradient = self.codec.loss_and_gradient(outputs, labels, factors)
+            loss, weight = (losses * weights).sum() / size, total.item()
+        return {"loss": loss.item(), "weight": weight}, gradient

@@ -1,0 +1,277 @@
+"""Passes and steps of small networks, written out where torch would record a graph.
+
+A party of split learning goes forward and back through networks so small that autograd
+costs more than the arithmetic. :class:`Explicit` calls the same products in the same
+order as autograd would, so that parameters are the same to the last bit, and moves all
+that a party trains in one call. :class:`Recorded` is the same for networks and
+optimisers of a user's own.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from skvfl.nn._build import FusedAdam
+
+_OPS = torch.ops.aten
+# The activation, the same in place, and the gradient of what enters it from that of
+# what leaves it and what left. SELU's numbers are torch's own.
+_SELU = 1.6732632423543772, 1.0507009873554805, 1.0, True
+ACTIVATIONS = {
+    nn.ReLU: (
+        torch.relu,
+        torch.relu_,
+        lambda gradient, left: _OPS.threshold_backward.default(gradient, left, 0),
+    ),
+    nn.Tanh: (torch.tanh, torch.tanh_, _OPS.tanh_backward.default),
+    nn.SELU: (
+        torch.selu,
+        torch.selu_,
+        lambda gradient, left: _OPS.elu_backward.default(gradient, *_SELU, left),
+    ),
+}
+
+
+def links_of(network):
+    """The layers of a network, one after another, or None if it has any other.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Nested sequences of linear layers, ReLU, tanh and SELU.
+    """
+    if type(network) is nn.Sequential:
+        parts = [links_of(child) for child in network]
+        if None in parts:
+            return None
+        links = [link for part in parts for link in part]
+        for before, link in pairwise(links):
+            if type(before) is Link and type(link) is Activation:
+                # Nobody else has what leaves a linear layer, and nothing needs it.
+                link.forward = link.in_place
+        return links
+    if type(network) is nn.Linear:
+        return [Link(network)]
+    return [Activation(type(network))] if type(network) in ACTIVATIONS else None
+
+
+class Activation:
+    """What comes between linear layers.
+
+    Parameters
+    ----------
+    kind : type
+        Class from ``torch.nn``.
+    """
+
+    def __init__(self, kind):
+        self.forward, self.in_place, self.backward = ACTIVATIONS[kind]
+
+
+class Link:
+    """A linear layer.
+
+    Parameters
+    ----------
+    layer : torch.nn.Linear
+        Whose parameters may change, but may not be replaced.
+    """
+
+    def __init__(self, layer):
+        self.parameters = [*layer.parameters()]
+        self.gradients = [torch.zeros_like(p) for p in self.parameters]
+        self.weight = layer.weight.detach()
+        self._transposed = self.weight.t()
+        self._bias = None if layer.bias is None else layer.bias.detach()
+
+    def forward(self, inputs):
+        """What leaves the layer."""
+        if self._bias is None:
+            return inputs.mm(self._transposed)
+        return torch.addmm(self._bias, inputs, self._transposed)
+
+    def write_gradients(self, entered, gradient):
+        """Of the parameters, from what entered and the gradient of what left."""
+        torch.mm(gradient.t(), entered, out=self.gradients[0])
+        if self._bias is not None:
+            torch.sum(gradient, 0, out=self.gradients[1])
+
+
+def forward(links, inputs):
+    """What enters every layer, and what leaves the last one."""
+    values = [inputs]
+    for link in links:
+        values.append(link.forward(values[-1]))
+    return values
+
+
+def backward(links, values, gradient, further=False):
+    """Gradients of what leaves the linear layers.
+
+    Parameters
+    ----------
+    links : list
+        The layers.
+    values : list of torch.Tensor
+        What :func:`forward` gave for them.
+    gradient : torch.Tensor
+        Of what leaves the last layer.
+    further : bool, default=False
+        Whether the gradient of what enters the first layer is asked for.
+
+    Returns
+    -------
+    parts : list of tuple
+        For every linear layer, from the last one: the layer, what enters it, and the
+        gradient of what leaves it.
+    gradient : torch.Tensor or None
+        Of what enters the first layer.
+    """
+    parts = []
+    for i in range(len(links) - 1, -1, -1):
+        link = links[i]
+        if type(link) is Activation:
+            gradient = link.backward(gradient, values[i + 1])
+            continue
+        parts.append((link, values[i], gradient))
+        if not (i or further):
+            return parts, None
+        gradient = gradient.mm(link.weight)
+    return parts, gradient
+
+
+class Explicit:
+    """The networks that a party trains, without a graph.
+
+    Parameters
+    ----------
+    networks : dict of str to torch.nn.Module
+        As :func:`links_of` takes them.
+    lr : float
+        Learning rate of Adam.
+    weight_decay : float, default=0.0
+        Added to the gradients, times the parameters.
+    """
+
+    def __init__(self, networks, lr, weight_decay=0.0):
+        self._links = {name: links_of(each) for name, each in networks.items()}
+        linear = [x for links in self._links.values() for x in links if type(x) is Link]
+        self._gradients = [g for link in linear for g in link.gradients]
+        # A tensor for each: Adam rounds the last numbers of a tensor, which fill no
+        # register, otherwise than the rest, so on one long one it gives other bits.
+        self._adam = FusedAdam(
+            [p for x in linear for p in x.parameters], lr, weight_decay
+        )
+
+    def forward(self, name, inputs, further=False):
+        """What leaves a network, and what the way back needs.
+
+        Parameters
+        ----------
+        name : str
+            Of the network.
+        inputs : torch.Tensor
+            What enters it.
+        further : bool, default=False
+            Whether the gradient of what enters it will be asked for.
+        """
+        links = self._links[name]
+        values = forward(links, inputs)
+        return values[-1], (links, values, further)
+
+    def backward(self, tape, gradient):
+        """Write a network's gradients; return that of what entered, if asked for.
+
+        Parameters
+        ----------
+        tape : tuple
+            As :meth:`forward` gave it.
+        gradient : torch.Tensor
+            Of what left the network.
+        """
+        parts, gradient = backward(*tape[:2], gradient, further=tape[2])
+        for link, entered, of_left in parts:
+            link.write_gradients(entered, of_left)
+        return gradient
+
+    def step(self):
+        """Move the parameters of all networks, each of which has gone back."""
+        self._adam.move(self._gradients)
+
+
+class Recorded:
+    """The networks that a party trains, with a graph for each.
+
+    Parameters
+    ----------
+    networks : dict of str to torch.nn.Module
+        Any networks.
+    optimize : callable
+        ``optimize(parameters)`` gives the optimiser of all of them.
+    """
+
+    def __init__(self, networks, optimize):
+        self._networks = networks
+        self._optimizer = optimize(
+            [p for n in networks.values() for p in n.parameters()]
+        )
+
+    def forward(self, name, inputs, further=False):
+        """As :meth:`Explicit.forward`."""
+        inputs = inputs.detach().requires_grad_(further)
+        outputs = self._networks[name](inputs)
+        return outputs.detach(), (inputs, outputs)
+
+    def backward(self, tape, gradient):
+        """As :meth:`Explicit.backward`."""
+        inputs, outputs = tape
+        outputs.backward(gradient)
+        return inputs.grad
+
+    def step(self):
+        """Move the parameters that have a gradient."""
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+def trainer(networks, optimize):
+    """What trains a party's networks.
+
+    Parameters
+    ----------
+    networks : dict of str to torch.nn.Module
+        As :class:`skvfl.nn._build.Build` made them.
+    optimize : Optimize
+        How the party optimises.
+
+    Returns
+    -------
+    trainer : Explicit or Recorded
+        Without a graph where all networks were given as sizes, and the optimiser is
+        the default one.
+    """
+    plain = all(links_of(network) is not None for network in networks.values())
+    if plain and optimize.optimizer is None and optimize.max_grad_norm is None:
+        return Explicit(networks, optimize.lr)
+    return Recorded(networks, optimize)
+
+
+def cross_entropy(outputs, codes, factors):
+    """Losses of rows, and the gradient of their sum, each times its factor."""
+    logs = torch.log_softmax(outputs, 1)
+    losses, n_rows = _OPS.nll_loss_forward.default(logs, codes, None, 0, -100)
+    gradient = _OPS.nll_loss_backward.default(
+        factors, logs, codes, None, 0, -100, n_rows
+    )
+    gradient = torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
+    return losses, gradient
+
+
+def squared_error(outputs, targets, factors):
+    """Losses of rows, and the gradient of their sum, each times its factor."""
+    losses = nn.functional.mse_loss(outputs, targets, reduction="none")[:, 0]
+    gradient = _OPS.mse_loss_backward.default(factors[:, None], outputs, targets, 0)
+    return losses, gradient
