@@ -81,8 +81,7 @@ class Link:
     """
 
     def __init__(self, layer):
-        self.parameters = [*layer.parameters()]
-        self.gradients = [torch.zeros_like(p) for p in self.parameters]
+        self.parameters = layer.weight, layer.bias
         self.weight = layer.weight.detach()
         self._transposed = self.weight.t()
         self._bias = None if layer.bias is None else layer.bias.detach()
@@ -93,11 +92,23 @@ class Link:
             return inputs.mm(self._transposed)
         return torch.addmm(self._bias, inputs, self._transposed)
 
-    def write_gradients(self, entered, gradient):
-        """Of the parameters, from what entered and the gradient of what left."""
-        torch.mm(gradient.t(), entered, out=self.gradients[0])
-        if self._bias is not None:
-            torch.sum(gradient, 0, out=self.gradients[1])
+
+def write_gradients(entered, gradient, of_weight, of_bias):
+    """Write a linear layer's gradients, or sums over rows of another sort.
+
+    Parameters
+    ----------
+    entered : torch.Tensor
+        What entered the layer.
+    gradient : torch.Tensor
+        Of what left it.
+    of_weight, of_bias : torch.Tensor or None
+        Where to write; None for what has no gradient.
+    """
+    if of_weight is not None:
+        torch.mm(gradient.t(), entered, out=of_weight)
+    if of_bias is not None:
+        torch.sum(gradient, 0, out=of_bias)
 
 
 def forward(links, inputs):
@@ -159,12 +170,13 @@ class Explicit:
     def __init__(self, networks, lr, weight_decay=0.0):
         self._links = {name: links_of(each) for name, each in networks.items()}
         linear = [x for links in self._links.values() for x in links if type(x) is Link]
-        self._gradients = [g for link in linear for g in link.gradients]
+        parameters = [p for x in linear for p in x.parameters if p is not None]
+        self._gradients = [torch.zeros_like(p) for p in parameters]
+        places = dict(zip(parameters, self._gradients, strict=True))
+        self._places = {x: [places.get(p) for p in x.parameters] for x in linear}
         # A tensor for each: Adam rounds the last numbers of a tensor, which fill no
         # register, otherwise than the rest, so on one long one it gives other bits.
-        self._adam = FusedAdam(
-            [p for x in linear for p in x.parameters], lr, weight_decay
-        )
+        self._adam = FusedAdam(parameters, lr, weight_decay)
 
     def forward(self, name, inputs, further=False):
         """What leaves a network, and what the way back needs.
@@ -194,7 +206,7 @@ class Explicit:
         """
         parts, gradient = backward(*tape[:2], gradient, further=tape[2])
         for link, entered, of_left in parts:
-            link.write_gradients(entered, of_left)
+            write_gradients(entered, of_left, *self._places[link])
         return gradient
 
     def step(self):
@@ -259,19 +271,58 @@ def trainer(networks, optimize):
     return Recorded(networks, optimize)
 
 
-def cross_entropy(outputs, codes, factors):
-    """Losses of rows, and the gradient of their sum, each times its factor."""
-    logs = torch.log_softmax(outputs, 1)
-    losses, n_rows = _OPS.nll_loss_forward.default(logs, codes, None, 0, -100)
-    gradient = _OPS.nll_loss_backward.default(
-        factors, logs, codes, None, 0, -100, n_rows
-    )
-    gradient = torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
-    return losses, gradient
+class CrossEntropy:
+    """Loss of every row from its class, with its gradient."""
+
+    def __call__(self, outputs, codes):
+        """Loss of every row, for a graph."""
+        return nn.functional.cross_entropy(outputs, codes, reduction="none")
+
+    def with_gradient(self, outputs, codes, factors):
+        """Losses, and the gradient of their sum, each times its factor."""
+        logs = torch.log_softmax(outputs, 1)
+        given = logs, codes, None, 0, -100
+        losses, total = _OPS.nll_loss_forward.default(*given)
+        gradient = _OPS.nll_loss_backward.default(factors, *given, total)
+        return losses, torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
 
 
-def squared_error(outputs, targets, factors):
-    """Losses of rows, and the gradient of their sum, each times its factor."""
-    losses = nn.functional.mse_loss(outputs, targets, reduction="none")[:, 0]
-    gradient = _OPS.mse_loss_backward.default(factors[:, None], outputs, targets, 0)
-    return losses, gradient
+class SquaredError:
+    """Loss of every row from its number, with its gradient."""
+
+    def __call__(self, outputs, targets):
+        """Loss of every row, for a graph."""
+        return nn.functional.mse_loss(outputs, targets, reduction="none")[:, 0]
+
+    def with_gradient(self, outputs, targets, factors):
+        """Losses, and the gradient of their sum, each times its factor."""
+        factors = factors[:, None]
+        gradient = _OPS.mse_loss_backward.default(factors, outputs, targets, 0)
+        return self(outputs, targets), gradient
+
+
+def loss_and_gradient(loss, outputs, targets, factors):
+    """Losses of rows, and the gradient of their sum, each times its factor.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(outputs, *targets)`` gives them. One that has ``with_gradient(outputs,
+        *targets, factors)`` needs no graph.
+    outputs : torch.Tensor
+        Of a network.
+    targets : list of torch.Tensor
+        What the loss is called with beside them.
+    factors : torch.Tensor of shape (n_rows,)
+        What the losses count.
+
+    Returns
+    -------
+    losses, gradient : torch.Tensor
+    """
+    if hasattr(loss, "with_gradient"):
+        return loss.with_gradient(outputs, *targets, factors)
+    outputs = outputs.detach().requires_grad_()
+    losses = loss(outputs, *targets)
+    (gradient,) = torch.autograd.grad(losses, outputs, factors)
+    return losses.detach(), gradient

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.special import softmax
-from torch.nn import functional
 
 from skvfl._targets import mean_and_scale, standardised
-from skvfl.nn._explicit import cross_entropy, squared_error
+from skvfl.nn._explicit import CrossEntropy, SquaredError
 from skvfl.nn._steps import TINY, check_held_out, tensor
 
 
@@ -26,11 +25,14 @@ class Codec:
     ----------
     n_outputs : int
         Number of outputs of a network that predicts.
+    row_loss : CrossEntropy or SquaredError
+        Loss of every row.
     """
 
     def __init__(self, labels):
         self.n_outputs = labels.n_outputs
         self._classifies = labels.n_classes is not None
+        self.row_loss = CrossEntropy() if self._classifies else SquaredError()
         if not self._classifies:
             self._mean, self._scale = mean_and_scale(labels.values)
 
@@ -39,17 +41,6 @@ class Codec:
         if self._classifies:
             return values
         return standardised(values, self._mean, self._scale).astype(np.float32)
-
-    def loss(self, outputs, encoded):
-        """Loss of every row: cross-entropy, or the squared error."""
-        if self._classifies:
-            return functional.cross_entropy(outputs, encoded, reduction="none")
-        return functional.mse_loss(outputs, encoded, reduction="none")[:, 0]
-
-    def loss_and_gradient(self, outputs, encoded, factors):
-        """Loss of every row, and the gradient of their sum, each times its factor."""
-        passes = cross_entropy if self._classifies else squared_error
-        return passes(outputs, encoded, factors)
 
     def decode(self, outputs):
         """Answers in double precision: probabilities, or a column in its own units."""
@@ -91,7 +82,7 @@ class Lessons:
 
     def mean_loss(self, outputs, rows):
         """Mean loss of some rows, by their weights."""
-        losses = self.codec.loss(outputs, self.labels[rows])
+        losses = self.codec.row_loss(outputs, self.labels[rows])
         if self.weights is None:
             return losses.mean()
         weights = self.weights[rows]
@@ -116,15 +107,16 @@ class Lessons:
             Of the mean loss with respect to the outputs.
         """
         labels, n_rows = self.labels.index_select(0, rows), len(rows)
+        teach = self.codec.row_loss.with_gradient
         if self.weights is None:
             weight, factors = n_rows, torch.full((n_rows,), 1 / n_rows)
-            losses, gradient = self.codec.loss_and_gradient(outputs, labels, factors)
+            losses, gradient = teach(outputs, labels, factors)
             loss = losses.mean()
         else:
             weights = self.weights.index_select(0, rows)
             total = weights.sum()
             size = total.clamp_min(TINY)
             factors = weights * (1 / size)
-            losses, gradient = self.codec.loss_and_gradient(outputs, labels, factors)
+            losses, gradient = teach(outputs, labels, factors)
             loss, weight = (losses * weights).sum() / size, total.item()
         return {"loss": loss.item(), "weight": weight}, gradient
