@@ -18,7 +18,8 @@ from skvfl.nn._build import FusedAdam
 
 _OPS = torch.ops.aten
 # The activation, the same in place, and the gradient of what enters it from that of
-# what leaves it and what left. SELU's numbers are torch's own.
+# what leaves it and what left. SELU's numbers are torch's own. A graph computes its
+# gradient from what entered, with one more exponential and another last bit.
 _SELU = 1.6732632423543772, 1.0507009873554805, 1.0, True
 ACTIVATIONS = {
     nn.ReLU: (
@@ -214,6 +215,24 @@ class Explicit:
         self._adam.move(self._gradients)
 
 
+class ExplicitModule:
+    """A network that is trained by itself, without a graph.
+
+    Parameters
+    ----------
+    module, lr, weight_decay
+        As for :class:`Explicit`.
+    """
+
+    def __init__(self, module, lr, weight_decay):
+        self._passes = Explicit({"module": module}, lr, weight_decay)
+        self.backward, self.step = self._passes.backward, self._passes.step
+
+    def forward(self, inputs):
+        """Outputs, and what the way back needs."""
+        return self._passes.forward("module", inputs)
+
+
 class Recorded:
     """The networks that a party trains, with a graph for each.
 
@@ -278,7 +297,7 @@ class CrossEntropy:
         """Loss of every row, for a graph."""
         return nn.functional.cross_entropy(outputs, codes, reduction="none")
 
-    def with_gradient(self, outputs, codes, factors):
+    def with_gradient(self, outputs, codes, *, factors):
         """Losses, and the gradient of their sum, each times its factor."""
         logs = torch.log_softmax(outputs, 1)
         given = logs, codes, None, 0, -100
@@ -294,7 +313,7 @@ class SquaredError:
         """Loss of every row, for a graph."""
         return nn.functional.mse_loss(outputs, targets, reduction="none")[:, 0]
 
-    def with_gradient(self, outputs, targets, factors):
+    def with_gradient(self, outputs, targets, *, factors):
         """Losses, and the gradient of their sum, each times its factor."""
         factors = factors[:, None]
         gradient = _OPS.mse_loss_backward.default(factors, outputs, targets, 0)
@@ -308,8 +327,8 @@ def loss_and_gradient(loss, outputs, targets, factors):
     ----------
     loss : callable
         ``loss(outputs, *targets)`` gives them. One that has ``with_gradient(outputs,
-        *targets, factors)`` needs no graph.
-    outputs : torch.Tensor
+        *targets, factors=)`` needs no graph.
+    outputs : torch.Tensor, or tuple of torch.Tensor
         Of a network.
     targets : list of torch.Tensor
         What the loss is called with beside them.
@@ -318,10 +337,18 @@ def loss_and_gradient(loss, outputs, targets, factors):
 
     Returns
     -------
-    losses, gradient : torch.Tensor
+    losses : torch.Tensor
+    gradient : torch.Tensor, or tuple of torch.Tensor
+        As the outputs; None where the loss does not depend on one of several.
     """
     if hasattr(loss, "with_gradient"):
-        return loss.with_gradient(outputs, *targets, factors)
+        return loss.with_gradient(outputs, *targets, factors=factors)
+    if isinstance(outputs, tuple):
+        outputs = tuple(each.detach().requires_grad_() for each in outputs)
+        losses = loss(outputs, *targets)
+        return losses.detach(), torch.autograd.grad(
+            losses, outputs, factors, allow_unused=True
+        )
     outputs = outputs.detach().requires_grad_()
     losses = loss(outputs, *targets)
     (gradient,) = torch.autograd.grad(losses, outputs, factors)

@@ -110,13 +110,13 @@ class Lessons:
         teach = self.codec.row_loss.with_gradient
         if self.weights is None:
             weight, factors = n_rows, torch.full((n_rows,), 1 / n_rows)
-            losses, gradient = teach(outputs, labels, factors)
+            losses, gradient = teach(outputs, labels, factors=factors)
             loss = losses.mean()
         else:
             weights = self.weights.index_select(0, rows)
             total = weights.sum()
             size = total.clamp_min(TINY)
             factors = weights * (1 / size)
-            losses, gradient = teach(outputs, labels, factors)
+            losses, gradient = teach(outputs, labels, factors=factors)
             loss, weight = (losses * weights).sum() / size, total.item()
         return {"loss": loss.item(), "weight": weight}, gradient
