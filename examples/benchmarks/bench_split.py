@@ -46,7 +46,7 @@ SIZES = {
         "top": (64,),
     },
 }
-SPEED_BARS = {256: 1.3, 1024: 1.2}
+SPEED_BARS = {128: 0.85, 1024: 1.0}
 JOINT = {
     "fused": "``torch.optim.Adam(fused=True)``",
     "default": "``torch.optim.Adam()``",
