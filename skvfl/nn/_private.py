@@ -156,9 +156,9 @@ class PrivateSGD:
     Parameters
     ----------
     module : torch.nn.Module
-        Trained in place. Linear layers with ReLU and tanh between them cost little.
-        Other layers, and networks of a user's own, need the gradients of every row by
-        themselves (`torch.func`), several times as slow.
+        Trained in place. Linear layers with ReLU, tanh or SELU between them cost
+        little. Other layers, and networks of a user's own, need the gradients of every
+        row by themselves (`torch.func`), several times as slow.
     loss : callable
         ``loss(outputs, *targets)`` gives a loss for each row, from that row alone.
     steps : PrivateSteps
