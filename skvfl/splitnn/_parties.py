@@ -15,6 +15,7 @@ import torch
 from skvfl.federation import Holding, Party, Settings, operation
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._steps import check_parameters, infer, public_order, tensor
 from skvfl.nn._streams import private_generator
@@ -24,6 +25,20 @@ AGGREGATIONS = {
     "sum": sum,
     "mean": lambda cuts: sum(cuts) / len(cuts),
     "max": lambda cuts: torch.stack(cuts).max(dim=0).values,
+}
+
+
+def _of_the_largest(gradient, cuts):
+    largest = torch.stack(cuts).max(dim=0).indices
+    return [gradient.masked_fill(largest != i, 0.0) for i in range(len(cuts))]
+
+
+# The gradient of every party's activations, from that of what they became.
+GRADIENTS = {
+    "concat": lambda gradient, cuts: gradient.split([c.shape[1] for c in cuts], dim=1),
+    "sum": lambda gradient, cuts: [gradient] * len(cuts),
+    "mean": lambda gradient, cuts: [gradient / len(cuts)] * len(cuts),
+    "max": _of_the_largest,
 }
 
 
@@ -37,10 +52,10 @@ class Inputs:
 
 @dataclass
 class Training:
-    """What takes the party's steps."""
+    """What goes through the party's models and takes its steps."""
 
     after: ClassVar = "prepare"
-    optimizer: Any
+    trainer: Explicit | Recorded
 
 
 @dataclass
@@ -53,10 +68,10 @@ class Epoch:
 
 @dataclass
 class Activations:
-    """Of the batch under way, with the graph that its gradient goes back through."""
+    """Of the batch under way: what its gradient goes back through."""
 
     after: ClassVar = "forward"
-    values: torch.Tensor
+    tape: tuple
 
 
 @dataclass
@@ -151,16 +166,17 @@ class SplitParty(Party):
     @operation
     def forward(self, start, stop):
         """Activations of one batch, and nothing of how they came about."""
-        values = self._activate(start, stop)
-        self.hold(Activations(values))
-        return values.detach().numpy()
+        cut, tape = self._activate(self.held(Epoch).order[start:stop])
+        self.hold(Activations(tape))
+        return cut.numpy()
 
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
-        self.held(Activations).values.backward(tensor(gradient))
+        trainer = self.held(Training).trainer
+        trainer.backward(self.held(Activations).tape, tensor(gradient))
         self.drop(Activations)
-        self._update()
+        trainer.step()
 
     @operation
     def finish(self):
@@ -171,14 +187,9 @@ class SplitParty(Party):
     def _models(self):
         return {} if self._transformer is None else {"_bottom": self._bottom}
 
-    def _update(self):
-        optimizer = self.held(Training).optimizer
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def _activate(self, start, stop):
-        rows = self.held(Epoch).order[start:stop]
-        return self._bottom(self.held(Inputs).values.index_select(0, rows))
+    def _activate(self, rows):
+        inputs = self.held(Inputs).values.index_select(0, rows)
+        return self.held(Training).trainer.forward("_bottom", inputs)
 
 
 class BottomParty(SplitParty):
@@ -205,11 +216,15 @@ class BottomParty(SplitParty):
         -------
         n_outputs : int
         """
+        width = self._prepare(seed)
+        self.hold(Training(trainer({"_bottom": self._bottom}, self._optimize)))
+        return width
+
+    def _prepare(self, seed):
         inputs = run(self._transformer.fit_transform, self.held(Holding).block)
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
-        self.hold(Training(self._optimize(list(self._bottom.parameters()))))
         with torch.inference_mode():
             return self._bottom.eval()(values[:1]).shape[1]
 
@@ -286,15 +301,14 @@ class TopParty(BottomParty):
         """
         self._names = names
         if self._transformer is not None:
-            widths[self.name] = self.prepare(seed)
+            widths[self.name] = self._prepare(seed)
         n_inputs = sum(widths.values())
         if self._aggregation != "concat":
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
         self._top = self._build_top(n_inputs, self._generator)
-        parameters = [p for m in self._models().values() for p in m.parameters()]
-        self.hold(Training(self._optimize(parameters)))
+        self.hold(Training(trainer(self._models(), self._optimize)))
         labels = self.held(Holding).labels
         order = public_order(seed, len(labels.values))
         lessons = Lessons.of(self._codec, labels, order)
@@ -305,18 +319,22 @@ class TopParty(BottomParty):
     def learn(self, start, stop, received):
         """One step on a batch: its loss and weight, and gradients of what was sent."""
         rows = self.held(Epoch).order[start:stop]
-        cuts = {name: tensor(sent).requires_grad_() for name, sent in received.items()}
-        own = (
-            {}
-            if self._transformer is None
-            else {self.name: self._activate(start, stop)}
-        )
-        lessons = self.held(Lessons)
-        loss = lessons.mean_loss(self._top(self._combine(cuts | own)), rows)
-        loss.backward()
-        self._update()
-        gradients = {name: cut.grad.numpy() for name, cut in cuts.items()}
-        return {**lessons.report(loss, rows), "gradients": gradients}
+        trainer = self.held(Training).trainer
+        cuts = {name: tensor(sent) for name, sent in received.items()}
+        if self._transformer is not None:
+            cuts[self.name], tape = self._activate(rows)
+        parts = [cuts[name] for name in self._names]
+        combined = AGGREGATIONS[self._aggregation](parts)
+        outputs, top_tape = trainer.forward("_top", combined, further=True)
+        report, gradient = self.held(Lessons).learn(outputs, rows)
+        gradient = trainer.backward(top_tape, gradient)
+        separate = GRADIENTS[self._aggregation]
+        gradients = dict(zip(self._names, separate(gradient, parts), strict=True))
+        if self._transformer is not None:
+            trainer.backward(tape, gradients.pop(self.name))
+        trainer.step()
+        gradients = {name: each.numpy() for name, each in gradients.items()}
+        return {**report, "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):

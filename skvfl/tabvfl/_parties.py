@@ -33,7 +33,7 @@ from skvfl.nn._tabnet import (
     normal_linear,
     reconstruction_loss,
 )
-from skvfl.splitnn._parties import BottomParty, Epoch, Inputs, Training
+from skvfl.splitnn._parties import BottomParty, Epoch, Inputs
 
 
 @dataclass
@@ -42,6 +42,14 @@ class Share:
 
     after: ClassVar = "prepare"
     width: int
+
+
+@dataclass
+class Training:
+    """What takes the party's steps."""
+
+    after: ClassVar = "begin_finetuning"
+    optimizer: Any
 
 
 @dataclass
@@ -324,7 +332,7 @@ class GuestParty(BottomParty):
         self._build_bottom = partial(
             self._networks.bottom, share=share, mix=self._mixes
         )
-        return super().prepare(seed)
+        return self._prepare(seed)
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -443,11 +451,7 @@ class GuestParty(BottomParty):
     def backward(self, gradient):
         """Update the models from the gradient of the batch's outputs."""
         sent = self.held(Sent)
-        roots, gradients = [sent.outputs], [tensor(gradient)]
-        if sent.penalty is not None:
-            roots.append(sent.penalty)
-            gradients.append(None)
-        torch.autograd.backward(roots, gradients)
+        _go_back(sent.outputs, tensor(gradient), sent.penalty)
         self.drop(Sent)
         self._update()
 
@@ -475,6 +479,11 @@ class GuestParty(BottomParty):
         width = self.held(Share).width
         decoded = self.held(OwnDecoder).decoder(decisions.split(width, dim=1))
         return self._reconstruction(decoded, inputs, hidden)
+
+    def _update(self):
+        optimizer = self.held(Training).optimizer
+        optimizer.step()
+        optimizer.zero_grad()
 
     def _optimizer(self, modules):
         return self._optimize([p for module in modules for p in module.parameters()])
@@ -610,11 +619,12 @@ class HostParty(GuestParty):
         rows, lessons = self.held(Epoch).order[start:stop], self.held(Lessons)
         joined = self._join("outputs", rows, received).requires_grad_()
         latent, penalty = self._top.learn(joined)
-        loss = lessons.mean_loss(self._mapping(latent), rows)
-        (loss if penalty is None else loss + penalty).backward()
+        outputs = self._mapping(latent)
+        report, gradient = lessons.learn(outputs.detach(), rows)
+        _go_back(outputs, gradient, penalty)
         self._update_top()
         gradients = _of_each(joined.grad, self.held(HostPhase).columns, received)
-        return {**lessons.report(loss, rows), "gradients": gradients}
+        return {**report, "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
@@ -681,6 +691,14 @@ class HostParty(GuestParty):
         if self._cache:
             phase.last[what][rows] = joined
         return joined
+
+
+def _go_back(outputs, gradient, penalty):
+    """Gradients from that of the outputs, and from a term of the loss, if any."""
+    if penalty is None:
+        outputs.backward(gradient)
+    else:
+        torch.autograd.backward([outputs, penalty], [gradient, None])
 
 
 def _of_each(matrix, columns, names):
