@@ -173,9 +173,10 @@ class SplitParty(Party):
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
-        trainer = self.held(Training).trainer
-        trainer.backward(self.held(Activations).tape, tensor(gradient))
+        tape = self.held(Activations).tape
         self.drop(Activations)
+        trainer = self.held(Training).trainer
+        trainer.backward(tape, tensor(gradient))
         trainer.step()
 
     @operation
