@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 
+from skvfl.fedonce._targets import NoiseTargets
 from skvfl.nn import _training
 from skvfl.nn._autoencoder import Autoencoder, AutoencoderLoss, ExplicitAutoencoder
 from skvfl.nn._build import Build, Optimize
@@ -146,3 +147,42 @@ def test_a_hooked_network_keeps_its_graph():
         sequence=np.random.SeedSequence(0),
     )
     assert seen
+
+
+@pytest.mark.parametrize("update_every", [None, 1])
+def test_noise_as_targets_has_the_gradient_of_its_losses(update_every):
+    found = []
+    outputs = torch.tensor(LATENT)
+    rows, factors = torch.arange(N_ROWS).flip(0), torch.tensor(WEIGHTS)
+    for graph in (True, False):
+        noise = NoiseTargets(N_ROWS, 5, update_every, np.random.SeedSequence(0))
+        before = noise.targets.clone()
+        if graph:
+            at = outputs.clone().requires_grad_()
+            losses = noise(at, rows)
+            (gradient,) = torch.autograd.grad(losses, at, factors)
+        else:
+            losses, gradient = noise.with_gradient(outputs, rows, factors=factors)
+        assert torch.equal(noise.targets, before) == (update_every is None)
+        found.append((losses.detach(), gradient, noise.targets))
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("optimizer", [None, torch.optim.Adam])
+def test_gradients_can_be_taken_out_and_put_back(optimizer):
+    network = perceptron([N_COLUMNS, 9, 3], stream())
+    own = trainer({"module": network}, Optimize(optimizer, 0.01))
+    assert type(own) is (Explicit if optimizer is None else Recorded)
+    outputs, tape = own.forward("module", torch.tensor(X))
+    own.backward(tape, torch.ones_like(outputs))
+    expected = torch.autograd.grad(network(torch.tensor(X)).sum(), network.parameters())
+    expected = torch.cat([each.ravel() for each in expected])
+    taken = own.take()
+    assert torch.equal(taken, expected)
+    own.rest()
+    assert not own.take().any()
+    own.put(taken)
+    before = nn.utils.parameters_to_vector(network.parameters()).detach().clone()
+    own.step()
+    moved = nn.utils.parameters_to_vector(network.parameters()).detach() - before
+    torch.testing.assert_close(moved, -0.01 * expected.sign(), rtol=0, atol=1e-4)
