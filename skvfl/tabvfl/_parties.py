@@ -48,7 +48,7 @@ class Share:
 class Training:
     """What takes the party's steps."""
 
-    after: ClassVar = "begin_finetuning"
+    after: ClassVar = "prepare"
     optimizer: Any
 
 
@@ -332,7 +332,9 @@ class GuestParty(BottomParty):
         self._build_bottom = partial(
             self._networks.bottom, share=share, mix=self._mixes
         )
-        return self._prepare(seed)
+        width = self._prepare(seed)
+        self.hold(Training(self._optimizer([self._bottom])))
+        return width
 
     @operation
     def begin_epoch(self, seed, n_train):
