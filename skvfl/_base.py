@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from contextlib import contextmanager
 from dataclasses import fields
@@ -21,7 +20,7 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._random import branch, deal, seed_sequence
+from skvfl._random import branch, deal, seed_sequence, without_seeds
 from skvfl._sklearn import (
     CallbackSupportMixin,
     StrOptions,
@@ -38,7 +37,7 @@ from skvfl._targets import (
     weights_of_classes,
 )
 from skvfl._warnings import warn
-from skvfl.exceptions import MissingRowsWarning, PartyValueError
+from skvfl.exceptions import MissingRowsWarning, PartyError, PartyValueError
 from skvfl.federation import (
     CommunicationLog,
     Federation,
@@ -289,16 +288,22 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
         In a simulation these are all, and the table and the seed are everybody's.
         """
+        # By path and not by counting spawns, so that no purpose depends on which others
+        # asked before it.
         roots = {what: branch(root, *path) for what, path in self._streams.items()}
         if "prepare" in roots:
+            # A partitioner with a seed of its own prepares alike in every estimator it
+            # is given to.
             roots["prepare"] = self.partition_._root(roots["prepare"])
         blocks = self.partition_.split(X)
         dealt = deal(roots, blocks)
-        home = []
+        home, sizes = [], {}
         for name, block in blocks.items():
             own = labels if name == self._active else None
-            home.append(Member(name, Holding(block, labels=own), dealt[name]))
-        return Roster(home, self._rows_elsewhere(X))
+            holding = Holding(block, labels=own)
+            sizes[name] = holding.size
+            home.append(Member(name, holding, dealt[name]))
+        return Roster(home, self._rows_elsewhere(X), sizes)
 
     def _rows_elsewhere(self, X):
         return self.parties.rows(X) if isinstance(self.parties, Federation) else None
@@ -415,6 +420,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
             words = said.pack()
             opening[name] = {"role": said.role, "settings": words}
             if name not in home:
+                # Before the session opens: nobody has been asked for anything yet.
                 refuse_own(words, name, said)
                 if fitted is not None:
                     opening[name]["model"] = fitted[name].model
@@ -439,14 +445,18 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         names = self._names if names is None else names
         opening = {name: {"role": None} for name in names}
         holdings = self._holdings(X)
-        home = []
+        home, sizes = [], {}
         for name in names:
             half = self._half(name)
             if isinstance(half, Handle):
                 opening[name]["model"] = half.model
             else:
-                home.append(Member(name, holdings.pop(name), fitted=half))
-        return Roster(home, self._rows_elsewhere(X)), opening
+                # Popped, so that the coordinator holds no block once the members have
+                # theirs.
+                holding = holdings.pop(name)
+                sizes[name] = holding.size
+                home.append(Member(name, holding, fitted=half))
+        return Roster(home, self._rows_elsewhere(X), sizes), opening
 
     def _holdings(self, X):
         """What each member at home holds of a table to be served."""
@@ -485,14 +495,18 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         estimator : estimator
-            A copy. It predicts once the other halves are loaded, or reached.
+            A copy. It predicts once the other halves are loaded, or reached. Its
+            parameters have no ``random_state``, from which a simulation draws
+            everybody's secrets.
         """
         unknown = sorted(set(names) - set(self.halves_))
         if unknown:
             raise ValueError(
                 f"this object has no half of {unknown}, but {self.halves_}"
             )
-        kept = copy.copy(self)
+        kept = without_seeds(self)
+        # Who has the root of a simulation's streams can draw the others' halves anew.
+        kept.partition_ = without_seeds(self.partition_)
         kept._parties = {
             name: party
             for name, party in self._parties.items()
@@ -552,6 +566,7 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
+        due = self._due(roster, opening)
         if isinstance(self.parties, Federation):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
@@ -562,17 +577,53 @@ class VFLEstimator(CallbackSupportMixin, BaseEstimator):
                 opening[name]["rows"] = roster.rows
         try:
             held = session.open(opening, to=opening, reply_to=self._is_told)
+            self._check_sizes_said(held, due)
             if fitting:
                 n_columns = {name: each["n_columns"] for name, each in held.items()}
                 # Sessions may be opened by several threads. The old one is left as it
                 # is, because others may be reading it.
                 with _ADDING:
                     self._n_columns = getattr(self, "_n_columns", {}) | n_columns
+                if self._n_columns.keys() == {*self._names} and not self._holders:
+                    raise ValueError("no party holds a column")
             self._check_holdings(held, fitting=fitting)
         except BaseException:
+            # Members that have opened would wait for a protocol that never starts.
             session.end()
             raise
         return session
+
+    def _due(self, roster, opening):
+        """Numbers of rows and columns that members must say, as far as known.
+
+        Returns
+        -------
+        due : dict of str to dict
+            ``n_rows`` and ``n_columns`` of every member that is asked, or None.
+        """
+        sizes = roster.sizes
+        n_rows, _ = sizes.get(self._active, (None, None))
+        if roster.rows is not None:
+            n_rows = len(roster.rows)
+        known = getattr(self, "_n_columns", {})
+        due = {name: sizes.get(name, (n_rows, known.get(name))) for name in opening}
+        return {n: dict(zip(("n_rows", "n_columns"), due[n], strict=True)) for n in due}
+
+    def _check_sizes_said(self, held, due):
+        """Refuse members that say other sizes than are due, or that cannot be."""
+        for name, said in held.items():
+            for what, size in due[name].items():
+                if size is not None and said[what] != size:
+                    raise PartyError(
+                        name, f"it says {what}={said[what]} where {size} is due"
+                    )
+            if said["n_empty"] > said["n_rows"]:
+                n_empty = said["n_empty"]
+                raise PartyError(
+                    name, f"it says that {n_empty} of {said['n_rows']} rows are empty"
+                )
+            if due[name]["n_columns"] is None and not said["n_columns"]:
+                raise PartyError(name, "it holds no column: leave it out")
 
     def _check_holdings(self, held, *, fitting):
         """Look at what all members say that they hold."""

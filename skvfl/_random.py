@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import os
 from numbers import Integral
 
 import numpy as np
@@ -87,11 +87,10 @@ def deal(roots, names):
     dealt = {name: {} for name in names}
     for purpose, root in roots.items():
         for name, child in spawn_named(root, dealt).items():
-            dealt[name][purpose] = one_way(child) if purpose not in _RAW else child
+            # numpy's streams can be inverted: who is handed one would find the root,
+            # and with it everybody's.
+            dealt[name][purpose] = one_way(child)
     return dealt
-
-
-_RAW = os.environ.get("SKVFL_DEV_RAW", "").split(",")
 
 
 def branch(root, *path):
@@ -206,3 +205,29 @@ def seed_own(estimator, sequence):
         else:
             estimator.set_params(**{key: int_seed(child)})
     return estimator
+
+
+def without_seeds(value):
+    """The same with every ``random_state`` in it struck out, however deep.
+
+    Parameters
+    ----------
+    value : object
+        An estimator, or lists, tuples and dicts of some; left as it was.
+
+    Returns
+    -------
+    copied : object
+        Estimators are copied with what they have learnt; the rest is shared.
+    """
+    if isinstance(value, dict):
+        return {key: without_seeds(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(without_seeds(each) for each in value)
+    if isinstance(value, type) or not hasattr(value, "get_params"):
+        return value
+    copied = copy.copy(value)
+    for name, each in value.get_params(deep=False).items():
+        struck = None if name == "random_state" else without_seeds(each)
+        setattr(copied, name, struck)
+    return copied

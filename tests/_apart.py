@@ -99,8 +99,8 @@ class Elsewhere:
         Name of the party.
     table : ndarray
         Its columns.
-    streams : dict of str to tuple of int
-        Where a simulation's streams branch off its root.
+    streams : dict of str to dict of str to tuple of int
+        For every method, where a simulation's streams branch off its root.
     seed : int or None
         Of the simulation, for tests; None draws secrets from the operating system.
     """
@@ -132,16 +132,20 @@ def serve(folder, name, streams, seed):
     table = np.load(folder / "own.npz")["table"]
     kept = {}
 
+    def secrets(role):
+        if seed is None or role is None:
+            return None
+        root, paths = np.random.SeedSequence(seed), streams[role.partition(".")[0]]
+        roots = {what: branch(root, *path) for what, path in paths.items()}
+        return deal(roots, [name])[name]
+
     def talk(line):
-        secrets = None
-        if seed is not None:
-            root = np.random.SeedSequence(seed)
-            roots = {what: branch(root, *path) for what, path in streams.items()}
-            secrets = deal(roots, [name])[name]
-        member = Member(name, Holding(table), secrets, kept=kept)
+        member = Member(name, Holding(table), kept=kept)
         try:
             while True:
                 operation, arguments = _wire.unpack(line.recv_bytes())
+                if operation == "open":
+                    member.streams = secrets(arguments["role"])
                 if operation == "keep":
                     model = f"model {len(kept)}"
                     kept[model] = member.dismiss()

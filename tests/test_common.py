@@ -56,7 +56,7 @@ SMALL_TABNET = {
     "n_independent": 1,
     "n_shared": 1,
 }
-LARGER_TABNET = {**SMALL_TABNET, "n_steps": 2, "max_epochs": 10}
+LARGER_TABNET = {**SMALL_TABNET, "n_steps": 2, "max_epochs": 15, "lr": 0.05}
 BRIEF = {**TRAINING, "max_epochs": 6, "lr": 0.1}
 ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **BRIEF)
 ENCODERS = {
@@ -96,7 +96,9 @@ ESTIMATORS = [
     ),
     FedOnceClassifier(epsilon=50.0, delta=0.01, max_epochs=15, batch_size=32),
     FedOnceRegressor(
-        n_split_epochs=2, representation_noise=0.01, **{**TRAINING, "max_epochs": 20}
+        n_split_epochs=2,
+        representation_noise=0.01,
+        **{**TRAINING, "max_epochs": 40, "lr": 0.02},
     ),
     FedOnceRegressor(
         guest=RandomFeaturesEncoder(), local=(), missing_party="zero", **TRAINING

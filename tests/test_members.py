@@ -1,5 +1,6 @@
 """Organisations that make their own parties, wherever they are."""
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -50,47 +51,54 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    kind, params, load = CASES[request.param]
-    return kind, params, load(return_X_y=True)
+STREAMS = {kind.__module__.split(".")[1]: kind._streams for kind, *_ in CASES.values()}
 
 
-def test_a_party_elsewhere_with_its_own_table_gives_what_the_simulation_gives(case):
-    kind, params, (X, y) = case
+@pytest.fixture(scope="module")
+def shops():
+    """A process of the shop for each table, which takes part in fits of all methods."""
+    with contextlib.ExitStack() as running:
+        yield {
+            load: running.enter_context(
+                Elsewhere("shop", load(return_X_y=True)[0][:, N_OWN:], STREAMS, seed=0)
+            )
+            for load in (load_breast_cancer, load_diabetes)
+        }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_party_elsewhere_with_its_own_table_gives_what_the_simulation_gives(
+    name, shops
+):
+    kind, params, load = CASES[name]
+    X, y = load(return_X_y=True)
     parties = {"bank": slice(0, N_OWN), "shop": slice(N_OWN, None)}
     together = kind(**params, parties=parties, random_state=0).fit(X, y)
-    with Elsewhere("shop", X[:, N_OWN:], kind._streams, seed=0) as shop:
-        there = Apart(["bank", "shop"], "shop", shop.address)
-        own = np.column_stack([np.arange(len(X)), X[:, :N_OWN]])
-        apart = kind(**params, parties=there, active="bank", random_state=0)
-        apart.fit(own, y)
-        assert apart.n_features_in_ == 1 + N_OWN
-        some = [40, 3, 3, 17]
-        ask = "predict_proba" if hasattr(apart, "predict_proba") else "predict"
-        answers = [
-            getattr(each, ask)(rows)
-            for each, rows in ((together, X[some]), (apart, own[some]))
-        ]
-        np.testing.assert_array_equal(*answers)
-        logs = [each.communication_ for each in (together, apart)]
-        assert [log.n_rounds for log in logs] == [logs[0].n_rounds] * 2
-        assert apart.halves_ == ["bank"]
-        assert isinstance(apart._parties["shop"], Handle)
-        # What is kept says nothing of the other's table, and is enough to predict.
-        again = pickle.loads(pickle.dumps(apart))
-        np.testing.assert_array_equal(getattr(again, ask)(own[some]), answers[0])
+    there = Apart(["bank", "shop"], "shop", shops[load].address)
+    own = np.column_stack([np.arange(len(X)), X[:, :N_OWN]])
+    apart = kind(**params, parties=there, active="bank", random_state=0).fit(own, y)
+    assert apart.n_features_in_ == 1 + N_OWN
+    assert apart.communication_.n_rounds == together.communication_.n_rounds
+    assert apart.halves_ == ["bank"]
+    assert isinstance(apart._parties["shop"], Handle)
+    some = [40, 3, 3, 17]
+    ask = "predict_proba" if hasattr(apart, "predict_proba") else "predict"
+    expected = getattr(together, ask)(X[some])
+    np.testing.assert_array_equal(getattr(apart, ask)(own[some]), expected)
+    # What is kept says nothing of the other's table, and is enough to predict.
+    again = pickle.loads(pickle.dumps(apart))
+    np.testing.assert_array_equal(getattr(again, ask)(own[some]), expected)
 
 
-def test_a_party_elsewhere_draws_secrets_of_its_own():
+def test_a_party_elsewhere_draws_secrets_of_its_own(shops):
     X, y = load_breast_cancer(return_X_y=True)
     own = np.column_stack([np.arange(len(X)), X[:, :N_OWN]])
     curves = []
-    for seed in (0, 0, None, None):
-        with Elsewhere("shop", X[:, N_OWN:], SplitNNClassifier._streams, seed) as shop:
+    with Elsewhere("shop", X[:, N_OWN:], STREAMS) as without_a_seed:
+        for shop in (shops[load_breast_cancer], without_a_seed):
             there = Apart(["bank", "shop"], "shop", shop.address)
             split = SplitNNClassifier(parties=there, max_epochs=1, random_state=0)
-            curves.append(split.fit(own, y).loss_curve_[0])
+            curves += [split.fit(own, y).loss_curve_[0] for _ in range(2)]
     assert curves[0] == curves[1]
     assert len(set(curves)) == 3
 

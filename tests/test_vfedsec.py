@@ -1025,7 +1025,7 @@ def test_a_fitted_estimator_holds_no_rows_and_no_keys(cancer):
     assert not vfl._server._top.training
     for party in vfl._parties.values():
         assert not party._bottom.training
-        assert party._held == party._states == {}
+        assert party._states == {}
         assert party._ring.epoch is None
     assert vfl._server._ring.epoch is None
     assert vfl._server._states == {}

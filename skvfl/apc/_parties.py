@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from skvfl._random import seed_missing
 from skvfl._rows import explained, rows_without_values
 from skvfl._sklearn import _safe_indexing
-from skvfl.exceptions import InvalidOutputError, ShareableError
+from skvfl.exceptions import InvalidOutputError, SettingsError, ShareableError
 from skvfl.federation import Holding, Party, Settings, operation
 from skvfl.federation._party import bare, run
 from skvfl.partition._preprocessing import PartyPreprocessor
@@ -95,6 +95,8 @@ class ActiveSettings(PassiveSettings, role="apc.active"):
 
     def make(self, member):
         """The party that has the labels."""
+        if member.labels.known is None:
+            raise SettingsError("it has not said which of its rows have a label")
         # A seed that the user gave the model is kept as it is, unlike an encoder's:
         # there is one model only, and it never leaves the organisation that gave it.
         model, teacher = (

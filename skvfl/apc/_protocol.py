@@ -112,9 +112,12 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         labels = self._make_labels(X, y, labelled, sample_weight)
         told = self._read_aligned(aligned, len(labelled))
         members = self._make_members(X, root, labels)
+        # Without distillation nobody else has anything to do, and nothing should cross.
         asked = self._names if self._federates else [active]
         self.communication_ = CommunicationLog()
         with self._open(members, self.communication_, active, names=asked) as session:
+            # Before anything is trained: a mask that does not fit would otherwise show
+            # after the encoders have run for hours.
             aligned = self._agree_on_rows(session, told, len(labelled))
             if self.inference == "joint":
                 self._check_aligned_labels(labels, aligned)
@@ -122,6 +125,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             context.call_on_fit_task_begin(estimator=self, X=X, y=y)
             self._learn(session, int(aligned.sum()), context)
         self._parties = session.parties
+        # Kept from fit, because a parameter may be set to something else afterwards.
         self._serves_alone = self.inference == "active"
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         return self
@@ -354,6 +358,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                         f"from the table{look_alike(expected[i], labels)}"
                     )
             return _take_columns(X, np.array([place[expected[i]] for i in held]))
+        # A table of the active party's own columns, as it has them once the contract
+        # ended.
         if X.shape[1] == len(held) < self.n_features_in_:
             return X
         validate_data(self, X, reset=False, skip_check_array=True)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skvfl._sklearn import _num_samples
+from skvfl._sklearn import _num_samples, _safe_indexing
 
 
 @dataclass
@@ -35,6 +35,13 @@ class Labels:
     def n_outputs(self) -> int:
         """Number of outputs of a network that predicts."""
         return 1 if self.n_classes is None else self.n_classes
+
+    def take(self, rows: np.ndarray) -> Labels:
+        """Labels of some rows, by their positions."""
+        weights, known = (
+            None if each is None else each[rows] for each in (self.weights, self.known)
+        )
+        return Labels(self.values[rows], self.n_classes, weights, known)
 
 
 @dataclass
@@ -65,3 +72,15 @@ class Holding:
     def n_columns(self) -> int:
         """Number of columns that are held."""
         return int(self.block.shape[1])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Number of rows, and of columns."""
+        return self.n_rows, self.n_columns
+
+    def take(self, rows: np.ndarray) -> Holding:
+        """What is held of some rows, by their positions in the block."""
+        block = _safe_indexing(self.block, rows)
+        own = None if self.rows is None else self.rows[rows]
+        labels = None if self.labels is None else self.labels.take(rows)
+        return Holding(block, own, labels)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from skvfl._random import seed_party
+from skvfl._random import branch, seed_party
 from skvfl._rows import rows_without_values
-from skvfl._sklearn import _safe_indexing
-from skvfl.exceptions import PartyError, PartyValueError, SettingsError
+from skvfl.exceptions import PartyError, PartyValueError, SettingsError, StateError
 from skvfl.federation._holding import Holding, Labels
 from skvfl.federation._party import Party, SealedParty, bare, shielded
-from skvfl.federation._settings import settings_of
+from skvfl.federation._settings import Settings, settings_of
 from skvfl.partition._transformers import resolve_transformer
 
 OPEN = "open"
@@ -44,6 +43,11 @@ class Member:
         What it learnt in an earlier run, of which the settings need not speak.
     kept : dict of str to Party, default=None
         What it learnt in all earlier runs, by the names under which it kept them.
+    agree : callable, default=None
+        ``agree(settings)`` looks at what it is told, and raises a
+        :class:`~skvfl.exceptions.SettingsError` where the organisation will not have
+        it. By default it plays any role: settings say what leaves it, so an
+        organisation with a table of its own should look at them.
     """
 
     name: str
@@ -52,8 +56,15 @@ class Member:
     own: dict[str, Any] = field(default_factory=dict)
     fitted: Party | None = None
     kept: dict[str, Party] = field(default_factory=dict)
+    agree: Callable[[Settings], None] | None = None
     # Made by ``open``.
     party: Party | None = None
+
+    def __post_init__(self) -> None:
+        # Each its own copy: to spawn from a stream changes what comes next, and
+        # somebody else may have been given the same object.
+        if self.streams is not None:
+            self.streams = {what: branch(each) for what, each in self.streams.items()}
 
     @property
     def n_columns(self) -> int:
@@ -71,6 +82,8 @@ class Member:
         """The secret stream for one purpose, which only this organisation has."""
         if self.streams is None:
             return np.random.SeedSequence()
+        if purpose not in self.streams:
+            raise SettingsError(f"it was dealt no stream for {purpose!r}")
         return self.streams[purpose]
 
     def transformer(self, said: Any) -> Any:
@@ -81,8 +94,10 @@ class Member:
         said : {"auto", "passthrough"} or transformer
             As the settings say.
         """
+        # The label owner of some methods has labels only.
         if not self.n_columns:
             return None
+        # A word is resolved here, so that its random numbers are this organisation's.
         transformer = resolve_transformer(said)
         if isinstance(said, str):
             seed_party(transformer, self.stream("prepare"), self.name)
@@ -96,8 +111,10 @@ class Member:
         PartyError
             As for :meth:`Party.perform`.
         """
+        if not isinstance(operation, str):
+            raise PartyError(self.name, "it was asked for what is no operation")
         if operation == OPEN:
-            return shielded(self.name, operation, self.open, **arguments)
+            return shielded(self.name, operation, self.open, arguments)
         if self.party is None:
             raise PartyError(
                 self.name, f"it was asked for {operation!r} before the run was opened"
@@ -131,18 +148,23 @@ class Member:
             ``n_columns`` and ``n_rows``, and ``n_empty``, the number of rows in which
             it holds no value.
         """
+        if self.party is not None:
+            # Aliases, masks or noise that are drawn again for the same rows average
+            # out, or show what the first draw hides.
+            raise StateError(
+                "its run is open already: begin another, because a second party would "
+                "draw its secrets again"
+            )
         holding = self.holding
         if rows is not None:
-            block = _safe_indexing(holding.block, rows)
-            holding = Holding(block, holding.rows, holding.labels)
+            self._check_rows(rows, learns=role is not None)
+            holding = holding.take(rows)
+        # An index or attributes of the whole table say more than the columns do.
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
         if model is not None:
-            self.fitted = self.kept.get(model)
-        if role is not None:
-            kind = self.own.get(role) or settings_of(role)
-            self.party = kind.unpack(settings or {}, self).make(self)
-        else:
-            self.party = self.go_on()
+            self.fitted = self.kept.get(str(model))
+            self.go_on()
+        self.party = self.go_on() if role is None else self._make(role, settings)
         self.party.hold(holding)
         empty = rows_without_values(holding.block)
         return {
@@ -150,6 +172,31 @@ class Member:
             "n_rows": holding.n_rows,
             "n_empty": int(np.count_nonzero(empty)),
         }
+
+    def _check_rows(self, rows: Any, *, learns: bool) -> None:
+        """Refuse what are no positions of rows."""
+        kind = rows.dtype.kind if isinstance(rows, np.ndarray) else "O"
+        if kind not in "iu" or rows.ndim != 1:
+            raise SettingsError("rows are no positions: send an array of whole numbers")
+        n_rows = self.holding.n_rows
+        if rows.size and not 0 <= rows.min() <= rows.max() < n_rows:
+            raise SettingsError(
+                f"it was asked for rows that are not among its {n_rows}: positions "
+                "count from 0"
+            )
+        # What bounds or hides a row's part counts every row once.
+        if learns and np.unique(rows).size < rows.size:
+            raise SettingsError("it was asked to learn from a row twice")
+
+    def _make(self, role: str, settings: Any) -> Party:
+        """The party of a role, if the organisation agrees to what it is told."""
+        kind = self.own.get(role) if isinstance(role, str) else None
+        if not isinstance(kind, type) or not issubclass(kind, Settings):
+            kind = settings_of(role)
+        said = kind.unpack({} if settings is None else settings, self)
+        if self.agree is not None:
+            self.agree(said)
+        return said.make(self)
 
     def go_on(self) -> Party:
         """The party that was fitted, for another run.
@@ -179,6 +226,7 @@ class Member:
         """Drop the table and the secrets of this run."""
         if self.party is not None:
             self.party.release()
+        # A session that failed may be kept alive by a traceback; the table must not be.
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}
@@ -208,7 +256,11 @@ class Roster(NamedTuple):
         Members that are at home here: all of them in a simulation.
     rows : ndarray of int or None
         Which rows the others are asked for.
+    sizes : dict of str to tuple of int
+        Numbers of rows and columns that members at home must say. Whoever made the
+        members knows them; nobody reads them off what a member holds.
     """
 
     home: list[Member]
-    rows: np.ndarray | None = None
+    rows: np.ndarray | None
+    sizes: Mapping[str, tuple[int, int]]

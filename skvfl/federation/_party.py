@@ -7,6 +7,7 @@ import logging
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -110,6 +111,7 @@ class Party:
 
     def again(self) -> Self:
         """The same party for another run, which holds nothing; models are shared."""
+        # Shallow: models are shared, and two predictions at once hold different tables.
         party = copy.copy(self)
         party._states = {}
         return party
@@ -139,10 +141,12 @@ class Party:
             says, which never quotes a value, is passed on in full. The error has no
             cause and no context, which might quote one.
         """
-        method: Any = getattr(type(self), operation, None)
+        # On the class, so that an attribute which holds a callable cannot be called
+        # from outside, and no property runs.
+        method: Any = getattr(type(self), str(operation), None)
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")
-        return shielded(self.name, operation, method, self, **arguments)
+        return shielded(self.name, operation, partial(method, self), arguments)
 
 
 class SealedParty(Party):
@@ -179,7 +183,10 @@ class SealedParty(Party):
 
 
 def shielded(
-    name: str, operation: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    name: str,
+    operation: str,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
 ) -> Any:
     """What a function of a party returns, or an error that others may read.
 
@@ -190,7 +197,9 @@ def shielded(
     operation : str
         What an error message calls it.
     function : callable
-        Called with the further arguments.
+        What is called.
+    arguments : dict of str to argument
+        As they arrived, whatever their names.
 
     Raises
     ------
@@ -199,7 +208,7 @@ def shielded(
     """
     try:
         with speaking_for(name):
-            return function(*args, **kwargs)
+            return function(**arguments)
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as exc:  # among them the panics of libraries written in Rust

@@ -181,7 +181,10 @@ class _ProcessSession(Session):
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-c", command],
                 pass_fds=(*handles, far_lifeline),
+                # A transformer that asks for input would wait for ever.
                 stdin=subprocess.DEVNULL,
+                # A group of its own, so that all that the party starts can be ended
+                # with it.
                 start_new_session=True,
             )
 

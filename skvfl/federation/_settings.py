@@ -61,12 +61,16 @@ _TRANSFORMERS = {
 _OPTIMIZERS = {
     "torch.optim": ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"),
 }
+_DTYPES = {np.dtype(code).name: np.dtype(code).type for code in "?bhilqBHILQefdg"}
 _KNOWN = {
     name: module
     for table in (_TRANSFORMERS, _OPTIMIZERS)
     for module, names in table.items()
     for name in names
 }
+# What others may not set: to keep copies of cells in files, or to read some; to start
+# processes; to write into the table itself.
+_AT_HOME = {"memory": None, "n_jobs": None, "callbacks": None, "copy": True}
 _REGISTERED: dict[str, Any] = {}
 _ROLES: dict[str, type[Settings]] = {}
 
@@ -127,7 +131,10 @@ def in_words(value: Any) -> Any:
         return {"tuple": [in_words(each) for each in value]}
     if isinstance(value, list | np.ndarray):
         return [in_words(each) for each in value]
+    # A default of scikit-learn's encoders, so it must have a word.
     if isinstance(value, type) and issubclass(value, np.generic):
+        if value not in _DTYPES.values():
+            raise NotInWordsError(f"the data type {value.__name__}")
         return {"dtype": np.dtype(value).name}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
@@ -147,6 +154,8 @@ def in_words(value: Any) -> Any:
     # Its seed would be known to whoever sends it, and so would what is drawn from it.
     if params.get("random_state") is not None:
         raise NotInWordsError(f"a {kind.__name__} with a random_state of its own")
+    if own := _at_home(params):
+        raise NotInWordsError(f"a {kind.__name__} with {own}, which others decide")
     return {"name": _name_of(kind), "params": in_words(params)}
 
 
@@ -162,21 +171,45 @@ def from_words(words: Any) -> Any:
         return [from_words(each) for each in words]
     if not isinstance(words, dict):
         return words
-    if words.keys() == {"dict"}:
+    keys = sorted(words)
+    if keys == ["dict"] and isinstance(words["dict"], dict):
         return {key: from_words(each) for key, each in words["dict"].items()}
-    if words.keys() == {"tuple"}:
+    if keys == ["tuple"] and isinstance(words["tuple"], list):
         return tuple(from_words(words["tuple"]))
-    if words.keys() == {"dtype"}:
-        return np.dtype(words["dtype"]).type
+    if keys == ["dtype"]:
+        if words["dtype"] not in [*_DTYPES]:
+            raise SettingsError(f"{words['dtype']!r} is no data type of numbers")
+        return _DTYPES[words["dtype"]]
     name = words.get("name")
-    if name not in _REGISTERED and name not in _KNOWN:
+    if not isinstance(name, str) or (name not in _REGISTERED and name not in _KNOWN):
         raise SettingsError(f"no building block {name!r} is registered here")
     block = _REGISTERED.get(name) or getattr(import_module(_KNOWN[name]), name)
-    if "params" in words:
-        return block(**from_words(words["params"]))
-    if "keywords" in words:
-        return partial(block, **from_words(words["keywords"]))
-    return block
+    if keys == ["name"]:
+        return block
+    if keys == ["keywords", "name"]:
+        return partial(block, **_parameters(name, words["keywords"]))
+    # Only an estimator is made: anything else would be called with what others say.
+    if keys != ["name", "params"] or not hasattr(block, "get_params"):
+        raise SettingsError(f"what is said of {name} is not in words")
+    try:
+        return block(**_parameters(name, words["params"]))
+    except TypeError:
+        raise SettingsError(f"{name} does not have these parameters") from None
+
+
+def _parameters(name: str, words: Any) -> dict[str, Any]:
+    params = from_words(words)
+    if not isinstance(params, dict):
+        raise SettingsError(f"the parameters of {name} are not in words")
+    if own := _at_home(params):
+        raise SettingsError(f"{own} of {name} is not for others to set")
+    return params
+
+
+def _at_home(params: Mapping[str, Any]) -> str | None:
+    """Name of a parameter that is set, and not for others to set."""
+    found = [key for key, due in _AT_HOME.items() if params.get(key, due) is not due]
+    return found[0] if found else None
 
 
 def _name_of(block: Any) -> str | None:
@@ -224,6 +257,8 @@ class Settings:
             try:
                 words[each.name] = in_words(getattr(self, each.name))
             except NotInWordsError:
+                # The receiver looks for its own object of this name; nothing of ours
+                # travels.
                 words[each.name] = {"own": each.name}
         return words
 
@@ -237,23 +272,33 @@ class Settings:
             If a setting is unknown, or speaks of what is not here.
         """
         streams = {f.name: f.metadata.get("stream") for f in dataclasses.fields(cls)}
+        if not isinstance(words, Mapping):
+            raise SettingsError("its settings are not a dict")
         if unknown := sorted(set(words) - set(streams)):
             raise SettingsError(f"role {cls.role!r} has no settings {unknown}")
         values = {}
         for name, said in words.items():
             is_own = isinstance(said, dict) and said.keys() == {"own"}
-            if is_own and said["own"] not in member.own:
-                raise SettingsError(f"it has no {said['own']} of its own")
-            value = member.own[said["own"]] if is_own else from_words(said)
+            # A field cannot speak of another one's object, or of the key ring.
+            if is_own and said["own"] != name:
+                raise SettingsError(f"{name} speaks of {said['own']!r}, not of its own")
+            if is_own and name not in member.own:
+                raise SettingsError(f"it has no {name} of its own")
+            value = member.own[name] if is_own else from_words(said)
             purpose = streams[name]
             if purpose is not None and hasattr(value, "get_params"):
                 # Own objects keep the seeds that their organisation gave them.
                 stream = member.stream(purpose)
                 if is_own:
-                    seed_own(value, stream)
+                    # A clone, because other runs are to draw anew.
+                    value = seed_own(clone(value), stream)
                 else:
                     seed_party(value, stream, member.name)
             values[name] = value
+        nothing = dataclasses.MISSING
+        due = [f.name for f in dataclasses.fields(cls) if f.default is nothing]
+        if lacking := [name for name in due if name not in words]:
+            raise SettingsError(f"role {cls.role!r} needs the settings {lacking}")
         return cls(**values)
 
     def live(
@@ -271,6 +316,8 @@ class Settings:
             value = getattr(self, each.name)
             purpose = each.metadata.get("stream")
             if purpose is not None:
+                # A clone for each member: parties that share an object would learn from
+                # each other.
                 value = seed_party(clone(value), streams[purpose], name)
             own[each.name] = value
         return own
@@ -305,6 +352,8 @@ def settings_of(role: str) -> type[Settings]:
     SettingsError
         If there is no such role.
     """
+    if not isinstance(role, str):
+        raise SettingsError(f"there is no role {role!r} here")
     method = role.partition(".")[0]
     if role not in _ROLES and method in _METHODS:
         import_module(f"skvfl.{method}._parties")

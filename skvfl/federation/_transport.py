@@ -25,6 +25,7 @@ from skvfl.federation._replies import (
 )
 
 Measure = tuple[int, bool]
+_MOST_COLUMNS = 1 << 24
 
 
 class Session(ABC):
@@ -112,6 +113,8 @@ class Session(ABC):
             If a party fails, dies, (but for ``skip_late``) does not answer in time, or
             sends what was not expected.
         """
+        # In the order of the protocol, whatever order the caller named them in: sums
+        # over parties must not depend on it.
         asked = set(self.names if to is None else to)
         names = [name for name in self.names if name in asked]
         if len(names) < len(asked):
@@ -137,6 +140,7 @@ class Session(ABC):
             self.log.record(name, receiver, operation, *received, opening=opening)
             replies[name] = answered
         try:
+            # After all are logged: a refused reply has crossed as well.
             check_replies(replies, expected, operation)
         except PartyError:
             self._abort()
@@ -173,8 +177,10 @@ class Session(ABC):
         held : dict of str to dict
             What each member says it holds, see :meth:`Member.open`.
         """
-        most = np.iinfo(np.int64).max
-        sizes = dict.fromkeys(("n_columns", "n_rows", "n_empty"), Count(0, int(most)))
+        most = int(np.iinfo(np.int64).max)
+        sizes = dict.fromkeys(("n_rows", "n_empty"), Count(0, most))
+        # How much a member may send goes by it.
+        sizes["n_columns"] = Count(0, _MOST_COLUMNS)
         held: dict[str, dict[str, int]] = self.call(
             OPEN,
             to=to,
@@ -312,7 +318,10 @@ class _LocalSession(Session):
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {}
         last, sent = None, (0, True)
         for name, request in requests.items():
+            # Within one organisation nothing is sent, so nothing need be copied.
             copy = name != self.centre
+            # A request without arrays may be delivered once for all; arrays are copied
+            # for each, so that no party can write into another's.
             if request is not last or sent[1]:
                 (operation, arguments), sent = _wire.deliver(request, copy=copy)
                 last = request

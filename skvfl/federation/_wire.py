@@ -69,6 +69,7 @@ def unpack(message: Buffer, most_header: int | None = None) -> Any:
 
     def restore(node: Any, depth: int = 0) -> Any:
         nonlocal offset
+        # A message of brackets alone would otherwise use up the stack of its reader.
         if depth > _MOST_NESTED:
             raise ValueError("lists in lists without end")
         if isinstance(node, list):
@@ -78,10 +79,12 @@ def unpack(message: Buffer, most_header: int | None = None) -> Any:
         if "array" not in node:
             depth += 1
             entries = {_key(key): restore(item, depth) for key, item in node["dict"]}
+            # Sender and receiver could each believe another of the two values.
             if len(entries) < len(node["dict"]):
                 raise ValueError("a dict with one key twice")
             return entries
         dtype, shape = _DTYPES[node["array"]], node["shape"]
+        # True is an int to Python, and -1 would let numpy guess.
         if any(type(n) is not int or n < 0 for n in shape):
             raise ValueError("an array without a shape")
         array = np.frombuffer(message, dtype, math.prod(shape), offset)

@@ -177,7 +177,7 @@ class HostSettings(Settings, role="fedonce.host"):
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.holding.labels)
+        codec = Codec(member.labels)
         check = None if self.run is None else keep_apart
         party = HostParty(
             member.name,
@@ -235,6 +235,8 @@ class _SplitPart(SplitParty):
         self.hold(Optimizing(trainer(self._models(), self._optimize)))
 
     def _hold_steps(self, module, loss, shapes, n_rows, shared, run, max_grad_norm, lr):
+        if self.holds(NoisySteps):
+            raise StateError("its noisy steps have begun, and only they are counted")
         steps = PrivateSteps(
             _run_of(run),
             n_rows,
@@ -277,7 +279,9 @@ class GuestParty(_SplitPart):
 
     @operation
     def learn(self):
-        """Fit the encoder, and represent the same rows."""
+        """Fit the encoder, and represent the same rows; once, as noise averages out."""
+        if self.holds(Ran):
+            raise StateError("it has learnt in this run already")
         self._require_values()
         inputs = run(self._transformer.fit_transform, self.held(Holding).block)
         told = self.held(OneRound).told

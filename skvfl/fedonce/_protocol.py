@@ -41,10 +41,6 @@ from skvfl.nn._training import check_finite
 from skvfl.partition._transformers import require_transformer
 from skvfl.splitnn._estimator import split_step
 
-_TRAINED = Fields(
-    {"stops": Count(0, 1)}, optional={"train_loss": NUMBER, "valid_loss": NUMBER}
-)
-
 
 class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
@@ -157,6 +153,9 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.communication_ = log = CommunicationLog()
         members = self._make_members(X, root, labels)
         open_one = self._one_by_one(members, self._opening(members), fitting=True)
+        # The host's session stays open over the one round, because it learns from what
+        # the guests send; a guest's is its own, so that one who dies takes nobody
+        # along.
         with open_one(self._active, log) as session:
             guests, received, said = self._represent(open_one, n_rows, context)
             self._train_host(session, received, context)
@@ -167,6 +166,7 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 said_split = self._train_split(session, n_rows, rows, context)
             parties = session.parties
         self._parties = {name: parties[name] for name in self._names if name in parties}
+        # A refit without a budget must not keep the account of the fit before it.
         self.__dict__.pop("epsilon_spent_", None)
         if self._plan is not None:
             self.epsilon_spent_ = account(self, encoders, said, said_split)
@@ -214,6 +214,7 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _open_again(self, X, root, labels, parties):
         """A session of those who have learnt in the one round."""
+        # Made anew: what a member holds was dropped with the session of the one round.
         members = self._make_members(X, root, labels)
         told = {"settings": lambda name: SplitSettings(), "fitted": parties}
         opening = self._opening(members, [*parties], **told)
@@ -240,6 +241,8 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             with open_one(name, messages) as session:
                 if name not in self._holders:
                     raise PartyError(name, "it holds no column")
+                # Only the size is looked at here. A reply that is wrong in any other
+                # way ends the fit of all, which is checked once everybody has answered.
                 size = Reply(self._any_rows(n_rows)[name].n_bytes)
                 sent = session.ask(name, "learn", reply=size)
                 said = None
@@ -306,11 +309,16 @@ class BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """The host learns alone from what it has received."""
         host = self._active
         self.loss_curve_, self.validation_loss_curve_ = [], []
+        said = {"stops": Count(0, 1)}
+        if self.epsilon is None:
+            said["train_loss"] = NUMBER
+            if self.early_stopping:
+                said["valid_loss"] = NUMBER
         session.tell("receive", to=[host], received=received)
         for n_epochs in range(1, self.max_epochs + 1):
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
-            epoch = session.ask(host, "train_epoch", reply=_TRAINED)
+            epoch = session.ask(host, "train_epoch", reply=Fields(said))
             self.n_iter_ = n_epochs
             if "train_loss" in epoch:
                 self.loss_curve_.append(epoch["train_loss"])

@@ -54,6 +54,7 @@ class NoiseTargets:
         secret=False,
     ):
         if secret:
+            # Targets go by position: who finds them knows which rows there are.
             generator = private_generator(sequence)
         else:
             generator = torch.Generator().manual_seed(int_seed(sequence))
@@ -112,6 +113,8 @@ def exchange(outputs, targets):
         The same points, in the order of the rows; as they were where an output is not
         finite, and the loss neither.
     """
+    # The search for the least cost does not end well on NaN; the loss is about to say
+    # it.
     if not outputs.isfinite().all():
         return targets
     costs = targets @ -outputs.mT

@@ -329,6 +329,8 @@ def _draw(generator):
 @contextmanager
 def _global_stream(start, value):
     """Start torch's global generator anew, and put it back afterwards."""
+    # torch has one global generator for all threads, and networks of users draw from
+    # it.
     with _GLOBAL_STREAM, torch.random.fork_rng(devices=[]):
         start(value)
         yield

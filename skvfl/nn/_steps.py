@@ -56,12 +56,14 @@ def infer(network, inputs):
     Rounding then does not depend on which rows are asked for together.
     """
     with torch.inference_mode():
+        # A copy, because training goes on in single precision.
         return copy.deepcopy(network).double().eval()(inputs.double())
 
 
 def batch_bounds(n_rows, batch_size):
     """Bounds of each batch; a last one of one row joins its predecessor."""
     starts = list(range(0, n_rows, batch_size))
+    # Batch norm has no variance in a batch of one row.
     if len(starts) > 1 and n_rows - starts[-1] == 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], n_rows], strict=True))
@@ -95,4 +97,5 @@ def public_order(seed, n_rows):
 def tensor(array):
     """Single-precision tensor; of the array's own memory where it may be written."""
     array = np.asarray(array, dtype=np.float32)
+    # torch warns of memory that it may not write to, and writing would be a fault.
     return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -436,7 +436,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                     f"party {name!r} holds no column; only the label owner of an "
                     "estimator that allows it may hold none"
                 )
-        if not any(positions.size for positions in held.values()):
+        # Others that an estimator has may hold some elsewhere.
+        if label_owner is None and not any(each.size for each in held.values()):
             raise ValueError("no party holds a column")
         if not self.allow_overlap:
             _check_overlap(held, names)

@@ -83,6 +83,7 @@ class FixedPoint:
         self.error_bound = n_clients / (2 * self._scale)
 
     def _largest_fraction_bits(self) -> int:
+        # Exact fractions: a bit too many would let the sum of all clients wrap around.
         room = Fraction(2 ** (self.bits - 1), self.n_clients) - Fraction(1, 2)
         ratio = room / Fraction(self.bound)
         bits = ratio.numerator.bit_length() - ratio.denominator.bit_length()
@@ -122,10 +123,12 @@ class FixedPoint:
             raise TypeError(f"{what} must be real numbers, got {array.dtype}")
         if array.size:
             maximum = max(float(array.max()), -float(array.min()))
+            # Written so that NaN is refused, too: every comparison with it is false.
             if not maximum <= self.bound:
                 raise self._range_error(array, maximum, what)
         scaled = np.empty(array.shape)
         np.multiply(array, self._scale, out=scaled, dtype=np.float64)
+        # Rounded to even, so that the errors of many clients do not add up to a bias.
         np.rint(scaled, out=scaled)
         return scaled.astype(_INTEGERS[self.bits]).view(self.dtype)
 

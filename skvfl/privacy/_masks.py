@@ -115,6 +115,8 @@ class Masker:
         self._fixed_point = fixed_point
         self._purpose = purpose
         self._server = server
+        # Clients sign what they agreed on: a server that shortens the list gets no
+        # valid tag.
         self._terms = _terms(clients, fixed_point, purpose)
 
     def mask(
@@ -185,6 +187,7 @@ class Masker:
         -------
         total : ndarray of float64
         """
+        # A copy, because other clients unmask the same total.
         left = np.array(total, order="C")
         stream = _key_stream(key, _nonce(round_id, tensor_id))
         _combine(left.reshape(-1), [], [stream])
@@ -194,6 +197,8 @@ class Masker:
         self, total: np.ndarray, nonce: bytes, key: bytes | None = None
     ) -> None:
         open_stream, purpose = self._ring.stream, self._purpose
+        # Of each pair the one adds what the other subtracts, so that all masks cancel
+        # in the sum over all clients, and only there.
         added = [open_stream(peer, purpose, nonce) for peer in self._after]
         subtracted = [open_stream(peer, purpose, nonce) for peer in self._before]
         if key is not None:

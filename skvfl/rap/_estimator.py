@@ -188,6 +188,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     1
     """
 
+    # The label owner's draws have a stream of their own: whoever could guess its
+    # projection should not have its aliases.
     _streams = {"prepare": (1, 0), "project": (1, 1), "protect": (1, 2)}
     _roles = (PartySettings, OwnerSettings)
 
@@ -260,6 +262,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         task = context.subcontext(task_name="project and send")
         task.call_on_fit_task_begin(estimator=self)
         self.communication_ = CommunicationLog()
+        # The server runs the protocol, and is nobody's party: it sees what all of them
+        # send.
         with self._open(members, self.communication_) as session:
             received, sent = self._gather(session, len(labels.values))
         task.call_on_fit_task_end(estimator=self)
@@ -278,6 +282,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         labels = session.ask(
             self._active, "protect_labels", reply=self._protected_labels(n_rows)
         )
+        # Before anything is stacked: a matrix of other rows would shift the rows of all
+        # that come after it.
         matrices = check_rows(projected, n_rows)
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
         return np.hstack(matrices), labels
@@ -306,6 +312,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             task.call_on_fit_task_begin(estimator=self)
             self._whitener = None
             if self.whiten:
+                # The covariance of projected columns is badly conditioned in single
+                # precision.
                 received = received.astype(np.float64)
                 self._whitener = _whitener(received)
                 received = self._whitener.transform(received)
@@ -315,6 +323,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 sent["labels"],
                 sent["weights"],
                 sent["n_labels"],
+                # Not the stream that seeds the model: a skorch net draws its weights
+                # from torch.
                 sequence.spawn(1)[0],
             )
             task.call_on_fit_task_end(estimator=self)
@@ -340,6 +350,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             decoded = session.ask(
                 self._active,
                 operation,
+                # The decoded answer is the label owner's; the server would learn the
+                # labels from it.
                 reply_to=self._active,
                 reply=self._recovered(operation, len(received)),
                 **answer,

@@ -44,6 +44,7 @@ class PartySettings(Settings, role="rap.party"):
         if prepare is None:
             return None
         if self.projection is None:
+            # Made here and not told by a seed: the matrix is this party's secret.
             project = seed_party(GaussianProjection(), member.stream("project"))
         else:
             project = clone(self.projection)
@@ -58,9 +59,6 @@ class OwnerSettings(PartySettings, role="rap.owner"):
 
     def make(self, member):
         """The party that has the labels."""
-        if isinstance(member.party, LabelOwner):
-            # Another one would draw again, see `LabelOwner.protect_labels`.
-            raise ShareableError(ONCE)
         kind = ClassOwner if member.labels.n_classes else TargetOwner
         return kind(
             member.name,
@@ -92,6 +90,8 @@ class ClassAliases:
         self.n_classes = n_classes
         self.n_labels = n_classes * (ALIASES if protect else 1)
         order = np.arange(self.n_labels)
+        # Without the shuffle a class's aliases would be neighbours, and the mapping
+        # known.
         if protect:
             order = rng.permutation(self.n_labels)
         self._aliases = order.reshape(n_classes, -1)

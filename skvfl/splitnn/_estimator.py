@@ -67,6 +67,8 @@ def split_step(session, active, passive, widths, start, stop):
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Paths are never reused for another purpose: results of a seed would change, and a
+    # purpose would see the draws of another.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
 
     _parameter_constraints = {
@@ -158,12 +160,16 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
         )
         n_train = n_rows - n_held_out
+        # Everybody shuffles by the same seed, so that a batch is two numbers instead of
+        # a list of row ids for every party.
         order = {"seed": int_seed(to_table)}
         widths = session.call("prepare", to=passive, reply=self._any_widths, **order)
         self._widths = widths
         session.tell(
             "prepare_top",
             to=[active],
+            # Concatenation needs one order at all times; that of the replies would do
+            # only as long as everybody answers.
             names=self._holders,
             widths=widths,
             n_train=n_train,
@@ -181,6 +187,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 for start, stop in batches
             ]
             self.loss_curve_.append(epoch_loss(steps))
+            # A loss that is not finite would go on for all epochs, and the models with
+            # it.
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
             stop = task.call_on_fit_task_end(estimator=self)
             if self.early_stopping:
@@ -189,6 +197,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 break
         if self.early_stopping:
             session.tell("recall", to={*passive, active})
+        # The loss does not show what the last step did to the models.
         session.tell("finish", to={*passive, active})
 
     def _stops_early(self, session, active, passive, n_train, n_rows):
@@ -200,6 +209,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         loss = session.ask(active, "evaluate", reply=NUMBER, received=received, **rows)
         curve = self.validation_loss_curve_
         if not curve or loss < min(curve):
+            # Every party keeps its own copy: no model crosses.
             session.tell("remember", to={*passive, active})
         curve.append(loss)
         return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
@@ -216,6 +226,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             expected = rows_of(self._widths, n_rows)
             received = session.call("represent", to=passive, reply=expected, **rows)
             check_rows(received, n_rows, self._widths)
+            # The active party answers to its own organisation, so the width is no
+            # matter of trust.
             own = Rows(n_rows, OWN_WIDTH, exact=False)
             if operation == "predict":
                 own = Rows(n_rows, self._n_outputs)

@@ -114,7 +114,7 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.holding.labels)
+        codec = Codec(member.labels)
         top = {"activate": True, "name": "top", "trains": False}
         return TopParty(
             **self._parts(member),
@@ -168,12 +168,14 @@ class SplitParty(Party):
         """Activations of one batch, and nothing of how they came about."""
         cut, tape = self._activate(self.held(Epoch).order[start:stop])
         self.hold(Activations(tape))
+        # Numbers alone cross: the tape would lead back to the columns.
         return cut.numpy()
 
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
         tape = self.held(Activations).tape
+        # A gradient is for one batch: a second one would move the models again.
         self.drop(Activations)
         trainer = self.held(Training).trainer
         trainer.backward(tape, tensor(gradient))
@@ -227,16 +229,21 @@ class BottomParty(SplitParty):
         self.hold(Inputs(values))
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         with torch.inference_mode():
+            # A network of the user's own says its width only when it is asked.
+            # Evaluation mode, so that running statistics do not see the row.
             return self._bottom.eval()(values[:1]).shape[1]
 
     @operation
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
+        # Double precision inside, so that an answer does not hang on which rows are
+        # asked for together; single precision is what crosses.
         return infer(self._bottom, self._rows(start, stop)).float().numpy()
 
     @operation
     def remember(self):
         """Keep a copy of the models as they are."""
+        # Copies, because the optimiser goes on to change the parameters in place.
         self.hold(Best(copy.deepcopy(self._models())))
 
     @operation
@@ -305,6 +312,7 @@ class TopParty(BottomParty):
             widths[self.name] = self._prepare(seed)
         n_inputs = sum(widths.values())
         if self._aggregation != "concat":
+            # A bottom of the user's own may have another width than it was told.
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]

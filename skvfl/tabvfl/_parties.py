@@ -216,7 +216,7 @@ class HostSettings(GuestSettings, role="tabvfl.host"):
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.holding.labels)
+        codec = Codec(member.labels)
         return HostParty(**self._parts(member), codec=codec, cache=self.cache)
 
 

@@ -66,6 +66,7 @@ class ClientFailures:
             )
         rng = np.random.default_rng(sequence)
         failed = rng.random((n_epochs, len(names))) < self.probability
+        # A party that was never there has no cached rows, and no model.
         failed[0] = False
         return [[n for n, f in zip(names, row, strict=True) if f] for row in failed]
 
@@ -118,6 +119,8 @@ class Training:
         self.holders = estimator._holders
         self.everybody = {*self.holders, self.active}
         # Number of decoder outputs of every party with columns, as even as can be.
+        # The latent vector is cut into parts, because the paper gives every guest a
+        # decoder of its own share.
         sizes = map(len, np.array_split(np.arange(estimator.n_d), len(self.holders)))
         self.shares = dict(zip(self.holders, sizes, strict=True))
         self.n_train = n_rows - estimator._n_held_out(n_rows)
@@ -190,6 +193,7 @@ class Training:
         """One batch of algorithm 1: three rounds; the sum of the guests' losses."""
         session, rows = self.session, {"start": start, "stop": stop}
         session.begin_round()
+        # Guests choose the cells: the host must not know what is beneath them.
         hidden = self._hide("hide", rows, **rows)
         replies = {}
         if self.online:
@@ -206,6 +210,8 @@ class Training:
         if replies:
             gradients = {name: reply["gradient"] for name, reply in replies.items()}
             check_rows(gradients, stop - start, self.shares)
+            # Only guests that answered get a gradient; the others were offline for this
+            # batch.
             sent = {name: self.pretraining_widths[name] for name in gradients}
             gradients = session.ask(
                 self.active,
@@ -236,6 +242,8 @@ class Training:
         expected = rows_of(self.widths, stop - start)
         received = self._ask_guests("forward", reply=expected, **rows)
         check_rows(received, stop - start, self.widths)
+        # A guest that is offline has no part in the gradient: its cached rows are
+        # constants.
         step = session.ask(
             self.active,
             "learn",

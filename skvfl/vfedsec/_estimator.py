@@ -165,16 +165,29 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         roster = super()._make_members(X, root, labels)
         # Not below the party's name, so that the order is the one it always was.
         order = one_way(branch(root, 2, 1))
-        home = []
+        home, sizes = [], {}
         for party in roster.home:
+            # Several clients of one party exist in simulations only, so only this place
+            # knows how its rows are dealt.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
             for client, holding in holdings.items():
+                sizes[client] = holding.size
                 # Each its own copy: to spawn from a stream changes what comes next.
                 streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
                 home.append(Member(client, holding, streams, self._own_ring(client)))
-        return roster._replace(home=home)
+        return roster._replace(home=home, sizes=sizes)
+
+    def keep_halves(self, names):
+        kept = super().keep_halves(names)
+        # Private keys are of the half, and an open view has what others contributed.
+        rings = self.key_rings or {}
+        kept.key_rings = {n: r for n, r in rings.items() if n in {*names, SERVER}}
+        kept.__dict__.pop("server_view_", None)
+        return kept
+
+    keep_halves.__doc__ = VFLEstimator.keep_halves.__doc__
 
     def _own_ring(self, name):
         given = self.key_rings or {}

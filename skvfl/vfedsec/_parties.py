@@ -171,7 +171,7 @@ class ActiveSettings(ClientSettings, role="vfedsec.active"):
 
     def make(self, member):
         """The client that has the labels."""
-        codec = Codec(member.holding.labels)
+        codec = Codec(member.labels)
         order = member.stream("order")
         return ActiveClient(**self._parts(member), to_order=order, codec=codec)
 

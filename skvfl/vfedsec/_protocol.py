@@ -146,6 +146,7 @@ class SecureServer(Party):
     def again(self):
         """The same server for another run, with keys of its own."""
         server = super().again()
+        # Two predictions may run at once, and each agrees on keys of its own.
         server._ring = copy.copy(self._ring)
         server._begin()
         return server
@@ -153,6 +154,7 @@ class SecureServer(Party):
     def release(self):
         """Drop the keys, and what only training needs; identity and model stay."""
         super().release()
+        # Keys of a run that is over could only help whoever recorded it.
         self._ring.forget()
         self._top.eval()
 
@@ -190,6 +192,8 @@ class SecureServer(Party):
                 f"it and all others sent arrays of shape {total.shape} where "
                 f"{(n_rows, self.agreement.width)} was due",
             )
+        # The sum has the error of fixed-point numbers, which is far above that of
+        # float32.
         return total.astype(np.float32)
 
     def add_up_gradients(self, cluster, messages, round_id):
