@@ -59,22 +59,25 @@ class JointNetwork(nn.Module):
         return self.top(self.combine(cuts))
 
 
-def train_jointly(split, X, codes):
+def train_jointly(split, X, codes, weights=None):
     """Train the unsplit network in one place, as a plain torch loop would."""
     root = seed_sequence(split.random_state)
     split.classes_ = np.unique(codes)
     X = split._fit_partition(X, codes, branch(root, 0))
-    loss = nn.functional.cross_entropy
+    weights = np.ones(len(X)) if weights is None else weights
     roster = split._make_members(X, root, Labels(codes, len(split.classes_)))
     parties = [split._settings(each.name).make(each) for each in roster.home]
     to_table, to_epochs = branch(root, 2).spawn(2)
     order = public_order(int_seed(to_table), len(X))
     blocks, bottoms = [], []
-    for party, block in zip(parties, split.partition_.split(X).values(), strict=True):
+    for party in parties:
+        if party._transformer is None:
+            continue
+        block = split.partition_.split(X)[party.name]
         inputs = tensor(party._transformer.fit_transform(block))[order]
         blocks.append(inputs)
         bottoms.append(party._build_bottom(inputs.shape[1], party._generator))
-    labels = torch.from_numpy(codes)[order]
+    labels, weights = torch.from_numpy(codes)[order], tensor(weights)[order]
     owner = next(party for party in parties if party.name == split._active)
     width = split.cut_width * (len(bottoms) if split.aggregation == "concat" else 1)
     top = owner._build_top(width, owner._generator)
@@ -85,7 +88,10 @@ def train_jointly(split, X, codes):
         for start, stop in batch_bounds(len(X), split.batch_size):
             rows = shuffled[start:stop]
             optimizer.zero_grad()
-            loss(joint([x[rows] for x in blocks]), labels[rows]).backward()
+            outputs = joint([x[rows] for x in blocks])
+            loss = nn.functional.cross_entropy(outputs, labels[rows], reduction="none")
+            size = weights[rows].sum().clamp_min(1e-38)
+            (loss @ weights[rows] / size).backward()
             optimizer.step()
     return joint
 
@@ -104,13 +110,41 @@ def test_parameters_equal_the_joint_networks_bit_for_bit(
         random_state=0,
     )
     joint = train_jointly(split, X, y)
-    split.fit(X, y)
-    parties = split._parties.values()
-    for party, bottom in zip(parties, joint.bottoms, strict=True):
-        for name, value in party._bottom.state_dict().items():
-            assert torch.equal(value, bottom.state_dict()[name])
-    top = split._parties["party0"]._top.state_dict()
-    assert all(torch.equal(top[name], v) for name, v in joint.top.state_dict().items())
+    assert_same_bits(split.fit(X, y), joint)
+
+
+def assert_same_bits(split, joint):
+    parties = [p for p in split._parties.values() if p._transformer is not None]
+    pairs = [(p._bottom, b) for p, b in zip(parties, joint.bottoms, strict=True)]
+    for ours, other in [*pairs, (split._parties[split._active]._top, joint.top)]:
+        ours, other = ours.state_dict(), other.state_dict()
+        assert ours.keys() == other.keys()
+        assert all(torch.equal(value, other[name]) for name, value in ours.items())
+        # Memory of their own, so that pickles do not grow with what they share.
+        assert all(
+            value.untyped_storage().nbytes() == 4 * value.numel()
+            for value in ours.values()
+        )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bottom": (), "top": ()},
+        {"bottom": (13, 9), "top": (7, 5), "cut_width": 3},
+        {"bottom": (1,), "top": (1,), "cut_width": 1, "batch_size": 1},
+        {"batch_size": 81},
+        {"parties": {"bank": [], "a": range(14), "b": range(14, 30)}},
+    ],
+    ids=["linear", "odd layers", "single rows and units", "last batch", "no columns"],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bits_of_other_networks_batches_and_weights(cancer, settings, weighted):
+    X, y = cancer[0][::7], cancer[1][::7]
+    weights = np.linspace(0.0, 3.0, len(X)) if weighted else None
+    split = SplitNNClassifier(random_state=0, max_epochs=4).set_params(**settings)
+    joint = train_jointly(split, X, y, weights)
+    assert_same_bits(split.fit(X, y, weights), joint)
 
 
 @pytest.mark.parametrize(("n_parties", "batch_size"), [(2, 50), (4, 128), (3, 569)])

@@ -30,6 +30,7 @@ from scipy.stats import beta
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from skvfl.nn._explicit import CrossEntropy
 from skvfl.nn._private import PrivateSGD, PrivateSteps, train_privately
 from skvfl.privacy import SampledGaussian, calibrate_noise
 
@@ -57,11 +58,6 @@ NETWORKS = {
     "30-64-32-3": (partial(perceptron, [30, 64, 32, N_CLASSES]), 30, 2.0, 0.25),
     "convolution 14 × 14": (convolution, 196, None, None),
 }
-
-
-def row_loss(outputs, targets):
-    """Return the loss of every row."""
-    return cross_entropy(outputs, targets, reduction="none")
 
 
 def plain_step(network, X, y):
@@ -101,7 +97,7 @@ def private_step(network, X, y):
     run = SampledGaussian(BATCH / N_ROWS, 10**9, ("bank",), noise_multiplier=NOISE)
     steps = PrivateSteps(run, N_ROWS, np.random.SeedSequence())
     options = {"max_grad_norm": NORM, "lr": LR}
-    sgd = PrivateSGD(network, row_loss, steps, [X.shape[1:]], **options)
+    sgd = PrivateSGD(network, CrossEntropy(), steps, [X.shape[1:]], **options)
 
     def step():
         rows = steps.draw()

@@ -40,7 +40,7 @@ SIZES = {
     }
     for n, cut, more in ((128, 64, ""), (64, 32, " (the defaults)"))
 }
-SPEED_BARS = {256: 1.3, 1024: 1.2}
+SPEED_BARS = {128: 0.85, 1024: 1.0}
 JOINT = {
     "fused": "``torch.optim.Adam(fused=True)``",
     "default": "``torch.optim.Adam()``",

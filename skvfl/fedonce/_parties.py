@@ -18,12 +18,13 @@ from skvfl.federation._party import run
 from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder, fit_privately
 from skvfl.nn._apart import JointNetwork, keep_apart
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._explicit import trainer
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._private import PrivateSGD, PrivateSteps, PrivateTraining
 from skvfl.nn._steps import TINY, public_order, tensor
 from skvfl.nn._training import Training
 from skvfl.privacy import SampledGaussian
-from skvfl.splitnn._parties import Epoch, Inputs, SplitParty, TopParty
+from skvfl.splitnn._parties import Inputs, SplitParty, TopParty
 from skvfl.splitnn._parties import Training as Optimizing
 
 
@@ -231,11 +232,12 @@ class _SplitPart(SplitParty):
         self.hold(Drawn(self.held(NoisySteps).steps.draw()))
         return len(self.held(Drawn).rows)
 
-    def _hold_optimizer(self, module):
+    def _hold_optimizer(self):
         """An optimiser of its own; gradients of earlier training are forgotten."""
         # What earlier training left in the gradients is not of this step.
-        module.zero_grad()
-        self.hold(Optimizing(self._optimize(list(module.parameters()))))
+        for model in self._models().values():
+            model.zero_grad()
+        self.hold(Optimizing(trainer(self._models(), self._optimize)))
 
     def _hold_steps(self, module, loss, shapes, n_rows, shared, run, max_grad_norm, lr):
         if self.holds(NoisySteps):
@@ -347,7 +349,7 @@ class GuestParty(_SplitPart):
         order = public_order(seed, len(inputs))
         self.hold(Joined(self._encoder.module_))
         self.hold(Inputs(tensor(inputs)[order]))
-        self._hold_optimizer(self._bottom)
+        self._hold_optimizer()
         if self._noise:
             # Once for all epochs. Drawn anew in each, it would average out.
             noise = self._noise * keyed_noise(self._key, inputs, self._width(inputs))
@@ -395,9 +397,9 @@ class GuestParty(_SplitPart):
         # The encoder's own: what split learning makes of it is what encodes later.
         return self.held(Joined).network
 
-    def _activate(self, start, stop):
-        activations = super()._activate(start, stop)
-        return self._noised(activations, self.held(Epoch).order[start:stop])
+    def _activate(self, rows):
+        activations, tape = super()._activate(rows)
+        return self._noised(activations, rows), tape
 
     def _noised(self, activations, rows):
         if not self._noise:
@@ -489,7 +491,11 @@ class HostParty(_SplitPart, TopParty):
         told, sequence = self.held(OneRound).told, self.held(OneRound).sequence
         labels = self.held(Holding).labels
         network, targets = self._joint_network(), self._codec.encode(labels.values)
-        settings = {"lr": told.lr, "loss": self._codec.loss, "weights": labels.weights}
+        settings = {
+            "lr": told.lr,
+            "loss": self._codec.row_loss,
+            "weights": labels.weights,
+        }
         if told.run is not None:
             settings["steps"] = PrivateSteps(_run_of(told.run), len(targets), sequence)
             settings["max_grad_norm"] = told.max_grad_norm
@@ -542,13 +548,13 @@ class HostParty(_SplitPart, TopParty):
         seed : int
             Of the public order of the rows, the same at every party.
         """
-        held, network = self.held(Holding), self._joint_network()
+        held = self.held(Holding)
         order = public_order(seed, len(held.labels.values))
         self.hold(Lessons.of(self._codec, held.labels, order))
         if self._transformer is not None:
             inputs = run(self._transformer.transform, held.block)
             self.hold(Inputs(tensor(inputs)[order]))
-        self._hold_optimizer(network)
+        self._hold_optimizer()
 
     @operation
     def join_privately(self, seed, **plan):
@@ -567,7 +573,19 @@ class HostParty(_SplitPart, TopParty):
             shapes = [self.held(Inputs).values.shape[1:], *shapes]
         n_rows = len(self.held(Lessons).labels)
         network = self._joint_network()
-        self._hold_steps(network, self._codec.loss, shapes, n_rows, **plan)
+        self._hold_steps(network, self._codec.row_loss, shapes, n_rows, **plan)
+
+    @operation
+    def learn(self, start, stop, received):
+        """As in split learning, on what was sent as the host standardises it."""
+        cuts = {name: tensor(sent) for name, sent in received.items()}
+        cuts = {name: cut.numpy() for name, cut in self._standardised(cuts).items()}
+        reply = super().learn(start, stop, cuts)
+        gradients = {
+            name: gradient / self._scales[name][1].numpy()
+            for name, gradient in reply["gradients"].items()
+        }
+        return {**reply, "gradients": gradients}
 
     @operation
     def learn_rows(self, received):
@@ -578,7 +596,7 @@ class HostParty(_SplitPart, TopParty):
         # In the order of the head's inputs, whatever that of the answers is.
         cuts = [tensor(received[name]).requires_grad_() for name in self._scales]
         own = [] if self._transformer is None else [self.held(Inputs).values[rows]]
-        losses = self._codec.loss(self._joint_network()(*own, *cuts), labels)
+        losses = self._codec.row_loss(self._joint_network()(*own, *cuts), labels)
         # A sum and no mean: a row's gradient must not depend on how many were drawn.
         total = (losses if weights is None else losses * weights).sum()
         # Before the host's own step, so that they are of the head that was given these.

@@ -79,6 +79,13 @@ class NoiseTargets:
             self.exchange(outputs.detach(), rows)
         return self.half_squares(outputs, rows)
 
+    def with_gradient(self, outputs, rows, *, factors):
+        """Losses, and the gradient of their sum, each times its factor."""
+        if self.exchanges:
+            self.exchange(outputs, rows)
+        away = outputs - self.targets[rows]
+        return away.square().sum(dim=-1) / 2, away * factors[:, None]
+
     def exchange(self, outputs, rows):
         """Give the targets of a batch to its rows anew."""
         (targets,) = exchange(outputs[None], self.targets[rows][None])

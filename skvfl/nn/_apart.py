@@ -153,7 +153,7 @@ def keep_apart(network, shapes):
 
 def is_apart(network):
     """Whether a network is made of nothing but layers that treat rows one by one."""
-    if not _is_plain(network):
+    if not is_plain(network):
         return False
     kind = type(network)
     if kind is Seeded:
@@ -174,7 +174,7 @@ def layers_of(network):
     return [network]
 
 
-def _is_plain(layer):
+def is_plain(layer):
     """Whether a layer does what its type says: nothing is overridden or hooked in."""
     state = vars(layer)
     return (
@@ -269,7 +269,7 @@ def _trace(network, shapes):
 def _check_operation(node, traced, kind):
     if node.op == "call_module":
         layer = traced.get_submodule(node.target)
-        if not _is_plain(layer) or next(layer.buffers(), None) is not None:
+        if not is_plain(layer) or next(layer.buffers(), None) is not None:
             raise TrainingError(
                 f"the {type(layer).__name__} {node.target.partition('.')[2]!r} of "
                 f"{kind} is hooked, changed or keeps statistics, which no clipping "

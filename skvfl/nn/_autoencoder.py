@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import torch
 from torch import nn
 
+from skvfl.nn._explicit import Explicit
 from skvfl.nn._mlp import linear
 
 DISTANCES = {
     "mse": lambda difference: difference.square().sum(dim=1),
     "mae": lambda difference: difference.abs().sum(dim=1),
 }
+# Their derivatives with respect to the differences.
+SLOPES = {"mse": lambda difference: 2 * difference, "mae": torch.sign}
 
 
 class Autoencoder(nn.Module):
@@ -35,6 +39,37 @@ class Autoencoder(nn.Module):
         """Latent vectors and reconstructions."""
         latent = self.encoder(inputs)
         return latent, self.decoder(latent)
+
+
+class ExplicitAutoencoder:
+    """An autoencoder that is trained without a graph.
+
+    Parameters
+    ----------
+    module : Autoencoder
+        Trained in place.
+    lr, weight_decay : float
+        Of Adam.
+    """
+
+    def __init__(self, module, lr, weight_decay):
+        halves = {"encoder": module.encoder, "decoder": module.decoder}
+        self._passes = Explicit(halves, lr, weight_decay)
+        self.step = self._passes.step
+
+    def forward(self, inputs):
+        """Outputs, and what the way back needs."""
+        latent, first = self._passes.forward("encoder", inputs)
+        reconstruction, second = self._passes.forward("decoder", latent, further=True)
+        return (latent, reconstruction), (first, second)
+
+    def backward(self, tape, gradients):
+        """Write the gradients, from those of the latent vectors and the outputs."""
+        (first, second), (of_latent, of_outputs) = tape, gradients
+        gradient = self._passes.backward(second, of_outputs)
+        if of_latent is not None:
+            gradient = gradient + of_latent
+        self._passes.backward(first, gradient)
 
 
 def _layers(sizes, generator):
@@ -70,3 +105,18 @@ class AutoencoderLoss:
             return loss
         distance = DISTANCES[self.distance](latent - latent_target)
         return loss + self.weight * has_target * distance
+
+    def with_gradient(
+        self, outputs, inputs, latent_target=None, has_target=None, *, factors
+    ):
+        """Losses, and the gradients of their sum, each times its factor."""
+        latent, reconstruction = outputs
+        away = reconstruction - inputs
+        losses, of_outputs = DISTANCES["mse"](away), SLOPES["mse"](away)
+        of_outputs = of_outputs * factors[:, None]
+        if latent_target is None:
+            return losses, (None, of_outputs)
+        counts, away = self.weight * has_target, latent - latent_target
+        losses = losses + counts * DISTANCES[self.distance](away)
+        of_latent = SLOPES[self.distance](away) * (factors * counts)[:, None]
+        return losses, (of_latent, of_outputs)

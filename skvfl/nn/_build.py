@@ -297,16 +297,25 @@ class FusedAdam:
         """Move the parameters that have a gradient."""
         gradients = [parameter.grad for parameter in self._parameters]
         moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        if not moved:
-            return
-        state = [self._values, gradients, self._averages, self._squares]
-        steps = self._steps
-        if len(moved) == len(steps):
-            self._counts += 1
-        else:
+        if len(moved) == len(gradients):
+            self.move(gradients)
+        elif moved:
             self._counts[moved] += 1
-            *state, steps = ([each[i] for i in moved] for each in (*state, steps))
-        torch._fused_adam_(*state, [], steps, **self._settings)
+            state = self._values, gradients, self._averages, self._squares, self._steps
+            *state, steps = ([each[i] for i in moved] for each in state)
+            torch._fused_adam_(*state, [], steps, **self._settings)
+
+    def move(self, gradients):
+        """Move all parameters.
+
+        Parameters
+        ----------
+        gradients : list of torch.Tensor
+            Of the parameters, in their order.
+        """
+        self._counts += 1
+        state = self._values, gradients, self._averages, self._squares
+        torch._fused_adam_(*state, [], self._steps, **self._settings)
 
 
 _PROBED_ROWS = 3

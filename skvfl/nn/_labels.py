@@ -7,17 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.special import softmax
-from torch.nn import functional
 
 from skvfl._targets import Standard
+from skvfl.nn._explicit import CrossEntropy, SquaredError
 from skvfl.nn._steps import TINY, check_held_out, tensor
-
-
-def losses_of(outputs, encoded, *, classifies):
-    """Loss of every row: cross-entropy, or the squared error."""
-    if classifies:
-        return functional.cross_entropy(outputs, encoded, reduction="none")
-    return functional.mse_loss(outputs, encoded, reduction="none")[:, 0]
 
 
 class Codec:
@@ -32,11 +25,14 @@ class Codec:
     ----------
     n_outputs : int
         Number of outputs of a network that predicts.
+    row_loss : CrossEntropy or SquaredError
+        Loss of every row.
     """
 
     def __init__(self, labels):
         self.n_outputs = labels.n_outputs
         self._classifies = labels.n_classes is not None
+        self.row_loss = CrossEntropy() if self._classifies else SquaredError()
         if not self._classifies:
             self._standard = Standard(labels.values)
 
@@ -45,10 +41,6 @@ class Codec:
         if self._classifies:
             return values
         return self._standard.encode(values).astype(np.float32)
-
-    def loss(self, outputs, encoded):
-        """Loss of every row: cross-entropy, or the squared error."""
-        return losses_of(outputs, encoded, classifies=self._classifies)
 
     def decode(self, outputs):
         """Answers in double precision: probabilities, or a column in its own units."""
@@ -93,7 +85,7 @@ class Lessons:
 
     def mean_loss(self, outputs, rows):
         """Mean loss of some rows, by their weights."""
-        losses = self.codec.loss(outputs, self.labels[rows])
+        losses = self.codec.row_loss(outputs, self.labels[rows])
         if self.weights is None:
             return losses.mean()
         # Divided by what these rows weigh, so that a step is no larger in a batch of
@@ -102,9 +94,58 @@ class Lessons:
         # A batch may have rows of weight zero only, and then has no loss.
         return (losses * weights).sum() / weights.sum().clamp_min(TINY)
 
-    def report(self, loss, rows):
-        """What the others may know of a step: its loss, and what its rows weigh."""
-        # The sum alone, because weights of single rows may tell their classes.
-        weights = self.weights
-        weight = len(rows) if weights is None else weights[rows].sum().item()
-        return {"loss": loss.item(), "weight": weight}
+    def learn(self, outputs, rows):
+        """What a batch teaches.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Of the network.
+        rows : torch.Tensor of int
+            Which they belong to.
+
+        Returns
+        -------
+        report : dict
+            What the others may know of the step: its mean ``loss``, and ``weight``,
+            what its rows weigh.
+        gradient : torch.Tensor
+            Of the mean loss with respect to the outputs.
+        """
+        labels, weights = self.labels.index_select(0, rows), self.weights
+        if weights is not None:
+            weights = weights.index_select(0, rows)
+        return teach(self.codec.row_loss, outputs, labels, weights)
+
+
+def teach(row_loss, outputs, labels, weights):
+    """What a batch teaches, as :meth:`Lessons.learn` says it.
+
+    Parameters
+    ----------
+    row_loss : CrossEntropy or SquaredError
+        Loss of every row.
+    outputs : torch.Tensor
+        Of the network.
+    labels : torch.Tensor
+        Encoded.
+    weights : torch.Tensor or None
+        Weights of the rows.
+
+    Returns
+    -------
+    report : dict
+    gradient : torch.Tensor
+    """
+    if weights is None:
+        weight = len(labels)
+        factors = torch.full((weight,), 1 / weight)
+        losses, gradient = row_loss.with_gradient(outputs, labels, factors=factors)
+        loss = losses.mean()
+    else:
+        total = weights.sum()
+        size = total.clamp_min(TINY)
+        factors = weights * (1 / size)
+        losses, gradient = row_loss.with_gradient(outputs, labels, factors=factors)
+        loss, weight = (losses * weights).sum() / size, total.item()
+    return {"loss": loss.item(), "weight": weight}, gradient

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from math import frexp, sqrt
+from math import frexp, isfinite, sqrt
 
 import numpy as np
 import torch
@@ -55,6 +55,14 @@ from torch.func import functional_call, grad, vmap
 
 from skvfl.exceptions import TrainingError
 from skvfl.nn._apart import JointNetwork, is_apart, keep_apart, layers_of
+from skvfl.nn._explicit import (
+    Link,
+    backward,
+    forward,
+    links_of,
+    loss_and_gradient,
+    write_gradients,
+)
 from skvfl.nn._steps import check_parameters, tensor
 from skvfl.nn._training import _tuple
 from skvfl.privacy._accounting import _import
@@ -151,9 +159,9 @@ class PrivateSGD:
     Parameters
     ----------
     module : torch.nn.Module
-        Trained in place. Linear layers with ReLU and tanh between them cost little.
-        Other layers, and networks of a user's own, need the gradients of every row by
-        themselves (`torch.func`), several times as slow.
+        Trained in place. Linear layers with ReLU, tanh or SELU between them cost
+        little. Other layers, and networks of a user's own, need the gradients of every
+        row by themselves (`torch.func`), several times as slow.
     loss : callable
         ``loss(outputs, *targets)`` gives a loss for each row, from that row alone.
     steps : PrivateSteps
@@ -207,9 +215,10 @@ class PrivateSGD:
             Factors of the losses; they come before clipping, which bounds the
             influence of a row whatever its weight.
         """
-        self._total.zero_()
         # Where no row was drawn there is noise all the same, or its absence would tell.
-        if len(inputs[0]):
+        if not len(inputs[0]):
+            self._total.zero_()
+        else:
             self._sums((inputs, targets, weights), self._bound, self._views)
         noise = self._steps.noise(len(self._total), self._sensitivity)
         self._total.mul_(1 / self._unit).round_().add_(noise)
@@ -483,7 +492,7 @@ def _factors(squares, bound):
 
 def _lost(squares):
     """Which rows, as a column, have a gradient that is not finite; None for no row."""
-    if squares.sum().isfinite():
+    if isfinite(squares.sum()):
         return None
     return ~squares.isfinite()[:, None]
 
@@ -499,113 +508,63 @@ class _LinearSums:
     def __init__(self, module, loss, parameters):
         self._loss = loss
         joint = type(module) is JointNetwork
-        places = {id(p): i for i, p in enumerate(parameters)}
         head = layers_of(module.head if joint else module)
         local = layers_of(module.local) if joint and module.local else []
-        self.covers = is_apart(module) and all(
-            type(layer) in (nn.Linear, *_ACTIVATIONS) for layer in [*local, *head]
-        )
+        self._head, self._local = (links_of(nn.Sequential(*x)) for x in (head, local))
+        self.covers = is_apart(module) and None not in (self._head, self._local)
         if self.covers:
-            self._head, self._local = (
-                [_Link(layer, places) for layer in layers] for layers in (head, local)
-            )
-            links = [*self._local, *self._head]
-            owned = [i for link in links for i in link.places if i is not None]
+            places = {p: i for i, p in enumerate(parameters)}
+            self._places = {
+                link: [places.get(p) for p in link.parameters]
+                for link in [*self._local, *self._head]
+                if type(link) is Link
+            }
+            owned = [i for both in self._places.values() for i in both if i is not None]
             # All that is trained, or the norm of a row's gradient would lack a part.
             self.covers = sorted(owned) == list(range(len(parameters)))
 
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
-        parts = self._parts(*batch)
+        parts = [
+            (entered.double(), left.double(), places)
+            for link, entered, left in self._parts(*batch)
+            if (places := self._places[link]) != [None, None]
+        ]
         squares = 0
-        for ins, outs, (weight, bias) in parts:
-            by_in = 0 if weight is None else torch.linalg.vecdot(ins, ins)
+        for entered, left, (weight, bias) in parts:
+            by_in = 0 if weight is None else torch.linalg.vecdot(entered, entered)
             by_in = by_in + (bias is not None)
-            squares = squares + torch.linalg.vecdot(outs, outs) * by_in
+            squares = squares + torch.linalg.vecdot(left, left) * by_in
         factors = _factors(squares, bound)[:, None]
         lost = _lost(squares)
-        for ins, outs, (weight, bias) in parts:
-            outs *= factors
+        for entered, left, places in parts:
+            left *= factors
             # Zeros, because what is not finite stays so whatever the factor.
             if lost is not None:
-                ins, outs = (each.masked_fill_(lost, 0.0) for each in (ins, outs))
-            if weight is not None:
-                torch.mm(outs.T, ins, out=views[weight])
-            if bias is not None:
-                torch.sum(outs, dim=0, out=views[bias])
+                entered, left = (x.masked_fill_(lost, 0.0) for x in (entered, left))
+            into = (None if place is None else views[place] for place in places)
+            write_gradients(entered, left, *into)
 
+    @torch.no_grad()
     def _parts(self, inputs, targets, weights):
-        """What enters every linear layer, the gradient of what leaves it, its places.
+        """Every linear layer, what enters it, and the gradient of what leaves it.
 
-        In double precision, from a forward and backward pass in single precision.
+        From a forward and backward pass in single precision.
         """
-        local, head = [], []
-        with torch.no_grad():
-            if self._local:
-                inputs = [_forward(self._local, inputs[0], local), *inputs[1:]]
-            joined = inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1)
-            outputs = _forward(self._head, joined, head)
-        outputs = outputs.detach().requires_grad_()
-        losses = self._loss(outputs, *targets)
-        weights = torch.ones_like(losses) if weights is None else weights
-        (gradient,) = torch.autograd.grad(losses, outputs, weights)
-        gradient, parts = _backward(self._head, head, gradient, bool(self._local))
+        if self._local:
+            local = forward(self._local, inputs[0])
+            inputs = [local[-1], *inputs[1:]]
+        joined = inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1)
+        head = forward(self._head, joined)
+        if weights is None:
+            weights = torch.ones(len(joined))
+        with torch.enable_grad():
+            _, gradient = loss_and_gradient(self._loss, head[-1], targets, weights)
+        parts, gradient = backward(self._head, head, gradient, bool(self._local))
         if self._local:
             gradient = gradient[:, : inputs[0].shape[1]]
-            parts += _backward(self._local, local, gradient, False)[1]
+            parts += backward(self._local, local, gradient)[0]
         return parts
-
-
-# Each with the gradient of what enters, from that of what leaves and what left.
-_ACTIVATIONS = {
-    nn.ReLU: (
-        torch.relu,
-        lambda gradient, outs: torch.ops.aten.threshold_backward(gradient, outs, 0),
-    ),
-    nn.Tanh: (
-        torch.tanh,
-        lambda gradient, outs: torch.ops.aten.tanh_backward(gradient, outs),
-    ),
-}
-
-
-class _Link:
-    """A layer's type, its tensors, and their places among what is trained."""
-
-    def __init__(self, layer, places):
-        self.kind = type(layer)
-        self.places = (None, None)
-        if self.kind is nn.Linear:
-            self.weight = layer.weight.detach()
-            self.bias = None if layer.bias is None else layer.bias.detach()
-            self.places = places.get(id(layer.weight)), places.get(id(layer.bias))
-
-
-def _forward(links, inputs, tape):
-    """Outputs of layers; what entered and left each goes to the tape."""
-    for link in links:
-        if link.kind is nn.Linear:
-            outputs = nn.functional.linear(inputs, link.weight, link.bias)
-        else:
-            outputs = _ACTIVATIONS[link.kind][0](inputs)
-        tape.append((inputs, outputs))
-        inputs = outputs
-    return inputs
-
-
-def _backward(links, tape, gradient, further):
-    """The gradient of what entered, if it goes ``further`` back, and every layer's."""
-    parts = []
-    for i in range(len(links) - 1, -1, -1):
-        link, (ins, outs) = links[i], tape[i]
-        if link.kind is not nn.Linear:
-            gradient = _ACTIVATIONS[link.kind][1](gradient, outs)
-            continue
-        if link.places != (None, None):
-            parts.append((ins.double(), gradient.double(), link.places))
-        if i or further:
-            gradient = gradient.mm(link.weight)
-    return gradient, parts
 
 
 class _RowSums:
@@ -624,6 +583,8 @@ class _RowSums:
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
         inputs, targets, weights = batch
+        for view in views:
+            view.zero_()
         detached = {name: p.detach() for _, name, p in self._trained}
         at = (None, 0, 0, None if weights is None else 0)
         row_gradients = vmap(grad(self._row_loss), in_dims=at, randomness="same")

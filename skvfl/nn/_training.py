@@ -19,7 +19,10 @@ from torch.utils.data import TensorDataset
 
 from skvfl._random import int_seed
 from skvfl.exceptions import TrainingError
+from skvfl.nn._apart import is_apart, is_plain
+from skvfl.nn._autoencoder import Autoencoder, ExplicitAutoencoder
 from skvfl.nn._build import FusedAdam
+from skvfl.nn._explicit import ExplicitModule, links_of, loss_and_gradient
 from skvfl.nn._steps import TINY, batch_bounds, check_held_out, check_parameters, tensor
 
 
@@ -156,6 +159,9 @@ class Training:
             device=device,
             verbose=0,
         ).initialize()
+        self._passes = None
+        if optimizer is None and not callbacks and device == "cpu":
+            self._passes = passes_of(self._net.module_, lr, weight_decay)
         self._net.notify("on_train_begin", X=self._rows, y=None)
         self._epoch, self.stops = 0, False
         self._best, self._best_epoch, self._best_state = inf, 0, None
@@ -197,7 +203,7 @@ class Training:
         datasets = {"dataset_train": rows, "dataset_valid": held_out}
         net.notify("on_epoch_begin", **datasets)
         order = torch.randperm(len(rows), generator=self._generator).to(net.device)
-        losses = {"train_loss": _run_epoch(net, rows, order, "train")}
+        losses = {"train_loss": _run_epoch(net, rows, order, "train", self._passes)}
         if held_out is not None:
             order = torch.arange(len(held_out), device=net.device)
             with torch.inference_mode():
@@ -246,6 +252,30 @@ class _Net(NeuralNet):
         return []
 
 
+def passes_of(module, lr, weight_decay):
+    """What trains a module without a graph, or None if that takes one.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Any module; linear layers and activations in sequence, and autoencoders of
+        them, need no graph.
+    lr, weight_decay : float
+        Of Adam.
+
+    Returns
+    -------
+    passes : Explicit, ExplicitAutoencoder or None
+    """
+    if type(module) is Autoencoder and is_plain(module):
+        parts, passes = module.children(), ExplicitAutoencoder
+    else:
+        parts, passes = [module], ExplicitModule
+    if all(is_apart(part) and links_of(part) for part in parts):
+        return passes(module, lr, weight_decay)
+    return None
+
+
 class _MeanLoss(nn.Module):
     """Weighted mean of a loss over the rows of a batch, and the sum of the weights."""
 
@@ -265,6 +295,20 @@ class _MeanLoss(nn.Module):
         size = targets[-1].sum().clamp_min(TINY)
         return (losses * targets[-1]).sum() / size, size
 
+    def with_gradient(self, outputs, batch):
+        """The same, and the gradient of the mean."""
+        targets = batch[self.n_inputs :]
+        if not self.weighted:
+            n_rows = len(batch[0])
+            factors = torch.full((n_rows,), 1 / n_rows)
+            losses, gradient = loss_and_gradient(self.loss, outputs, targets, factors)
+            return losses.mean(), n_rows, gradient
+        *targets, weights = targets
+        size = weights.sum().clamp_min(TINY)
+        factors = weights * (1 / size)
+        losses, gradient = loss_and_gradient(self.loss, outputs, targets, factors)
+        return (losses * weights).sum() / size, size, gradient
+
 
 def _make_optimizer(optimizer, weight_decay, watched, groups, lr):
     """Optimiser of skorch's parameter groups.
@@ -283,7 +327,7 @@ def _make_optimizer(optimizer, weight_decay, watched, groups, lr):
     return FusedAdam(parameters, lr, weight_decay)
 
 
-def _run_epoch(net, rows, order, prefix):
+def _run_epoch(net, rows, order, prefix, passes=None):
     """All batches of an epoch; their mean loss."""
     module, criterion, optimizer = net.module_, net.criterion_, net.optimizer_
     training = prefix == "train"
@@ -296,6 +340,14 @@ def _run_epoch(net, rows, order, prefix):
             net.notify("on_batch_begin", batch=batch, training=training)
             # A callback may have used the module in the other mode.
             module.train(training)
+        if passes is not None:
+            outputs, tape = passes.forward(*batch[: criterion.n_inputs])
+            loss, size, gradient = criterion.with_gradient(outputs, batch)
+            passes.backward(tape, gradient)
+            passes.step()
+            losses.append(loss)
+            sizes.append(size)
+            continue
         outputs = module(*batch[: criterion.n_inputs])
         loss, size = criterion(outputs, batch)
         if training:

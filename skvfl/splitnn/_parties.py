@@ -15,6 +15,7 @@ import torch
 from skvfl.federation import Holding, Party, Settings, operation
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._steps import check_parameters, infer, public_order, tensor
 from skvfl.nn._streams import private_generator
@@ -24,6 +25,20 @@ AGGREGATIONS = {
     "sum": sum,
     "mean": lambda cuts: sum(cuts) / len(cuts),
     "max": lambda cuts: torch.stack(cuts).max(dim=0).values,
+}
+
+
+def _of_the_largest(gradient, cuts):
+    largest = torch.stack(cuts).max(dim=0).indices
+    return [gradient.masked_fill(largest != i, 0.0) for i in range(len(cuts))]
+
+
+# The gradient of every party's activations, from that of what they became.
+GRADIENTS = {
+    "concat": lambda gradient, cuts: gradient.split([c.shape[1] for c in cuts], dim=1),
+    "sum": lambda gradient, cuts: [gradient] * len(cuts),
+    "mean": lambda gradient, cuts: [gradient / len(cuts)] * len(cuts),
+    "max": _of_the_largest,
 }
 
 
@@ -37,10 +52,10 @@ class Inputs:
 
 @dataclass
 class Training:
-    """What takes the party's steps."""
+    """What goes through the party's models and takes its steps."""
 
     after: ClassVar = "prepare"
-    optimizer: Any
+    trainer: Explicit | Recorded
 
 
 @dataclass
@@ -53,10 +68,10 @@ class Epoch:
 
 @dataclass
 class Activations:
-    """Of the batch under way, with the graph that its gradient goes back through."""
+    """Of the batch under way: what its gradient goes back through."""
 
     after: ClassVar = "forward"
-    values: torch.Tensor
+    tape: tuple
 
 
 @dataclass
@@ -152,18 +167,20 @@ class SplitParty(Party):
     @operation
     def forward(self, start, stop):
         """Activations of one batch, and nothing of how they came about."""
-        values = self._activate(start, stop)
-        self.hold(Activations(values))
-        # Without its graph: what the receiver does with it stays out of this model.
-        return values.detach().numpy()
+        cut, tape = self._activate(self.held(Epoch).order[start:stop])
+        self.hold(Activations(tape))
+        # Numbers alone cross: the tape would lead back to the columns.
+        return cut.numpy()
 
     @operation
     def backward(self, gradient):
         """Update the bottom model from the gradient of the batch's activations."""
-        self.held(Activations).values.backward(tensor(gradient))
-        # The graph is spent, so a second gradient of one batch is refused by name.
+        tape = self.held(Activations).tape
+        # A gradient is for one batch: a second one would move the models again.
         self.drop(Activations)
-        self._update()
+        trainer = self.held(Training).trainer
+        trainer.backward(tape, tensor(gradient))
+        trainer.step()
 
     @operation
     def finish(self):
@@ -174,14 +191,9 @@ class SplitParty(Party):
     def _models(self):
         return {} if self._transformer is None else {"_bottom": self._bottom}
 
-    def _update(self):
-        optimizer = self.held(Training).optimizer
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def _activate(self, start, stop):
-        rows = self.held(Epoch).order[start:stop]
-        return self._bottom(self.held(Inputs).values.index_select(0, rows))
+    def _activate(self, rows):
+        inputs = self.held(Inputs).values.index_select(0, rows)
+        return self.held(Training).trainer.forward("_bottom", inputs)
 
 
 class BottomParty(SplitParty):
@@ -208,12 +220,16 @@ class BottomParty(SplitParty):
         -------
         n_outputs : int
         """
+        width = self._prepare(seed)
+        self.hold(Training(trainer({"_bottom": self._bottom}, self._optimize)))
+        return width
+
+    def _prepare(self, seed):
         inputs = run(self._transformer.fit_transform, self.held(Holding).block)
         # Sorted once here, so that batches and held-out rows are slices from now on.
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
         self._bottom = self._build_bottom(inputs.shape[1], self._generator)
-        self.hold(Training(self._optimize(list(self._bottom.parameters()))))
         # A user's network may have another width than ``cut_width``. In evaluation mode
         # this row draws nothing and leaves running statistics as they are.
         with torch.inference_mode():
@@ -296,17 +312,15 @@ class TopParty(BottomParty):
         # The bottom model comes first: both draw from one stream, and its width is part
         # of the top model's input.
         if self._transformer is not None:
-            widths[self.name] = self.prepare(seed)
+            widths[self.name] = self._prepare(seed)
         n_inputs = sum(widths.values())
         if self._aggregation != "concat":
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
         self._top = self._build_top(n_inputs, self._generator)
-        # One optimiser takes both models, in place of that of ``prepare``, because one
-        # backward pass reaches both.
-        parameters = [p for m in self._models().values() for p in m.parameters()]
-        self.hold(Training(self._optimize(parameters)))
+        # One optimiser takes both models: one way back reaches both.
+        self.hold(Training(trainer(self._models(), self._optimize)))
         labels = self.held(Holding).labels
         order = public_order(seed, len(labels.values))
         # Labels and weights lie in the order in which the rows of all parties lie.
@@ -318,21 +332,23 @@ class TopParty(BottomParty):
     def learn(self, start, stop, received):
         """One step on a batch: its loss and weight, and gradients of what was sent."""
         rows = self.held(Epoch).order[start:stop]
-        # What was sent is a leaf of the graph, so that gradients stop at it. The own
-        # activations are none, so that gradients reach the own bottom model.
-        cuts = {name: tensor(sent).requires_grad_() for name, sent in received.items()}
-        own = (
-            {}
-            if self._transformer is None
-            else {self.name: self._activate(start, stop)}
-        )
-        lessons = self.held(Lessons)
-        loss = lessons.mean_loss(self._top(self._combine(cuts | own)), rows)
-        loss.backward()
-        self._update()
-        # The update has not touched them: they are of the models as the batch met them.
-        gradients = {name: cut.grad.numpy() for name, cut in cuts.items()}
-        return {**lessons.report(loss, rows), "gradients": gradients}
+        trainer = self.held(Training).trainer
+        cuts = {name: tensor(sent) for name, sent in received.items()}
+        if self._transformer is not None:
+            cuts[self.name], tape = self._activate(rows)
+        parts = [cuts[name] for name in self._names]
+        combined = AGGREGATIONS[self._aggregation](parts)
+        outputs, top_tape = trainer.forward("_top", combined, further=True)
+        report, gradient = self.held(Lessons).learn(outputs, rows)
+        # Before the step: gradients are of the models as the batch met them.
+        gradient = trainer.backward(top_tape, gradient)
+        separate = GRADIENTS[self._aggregation]
+        gradients = dict(zip(self._names, separate(gradient, parts), strict=True))
+        if self._transformer is not None:
+            trainer.backward(tape, gradients.pop(self.name))
+        trainer.step()
+        gradients = {name: each.numpy() for name, each in gradients.items()}
+        return {**report, "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):

@@ -33,7 +33,7 @@ from skvfl.nn._tabnet import (
     normal_linear,
     reconstruction_loss,
 )
-from skvfl.splitnn._parties import BottomParty, Epoch, Inputs, Training
+from skvfl.splitnn._parties import BottomParty, Epoch, Inputs
 
 
 @dataclass
@@ -42,6 +42,14 @@ class Share:
 
     after: ClassVar = "prepare"
     width: int
+
+
+@dataclass
+class Training:
+    """What takes the party's steps."""
+
+    after: ClassVar = "prepare"
+    optimizer: Any
 
 
 @dataclass
@@ -267,7 +275,9 @@ class GuestParty(BottomParty):
         self._build_bottom = partial(
             self._networks.bottom, share=share, mix=self._mixes
         )
-        return super().prepare(seed)
+        width = self._prepare(seed)
+        self.hold(Training(self._optimizer([self._bottom])))
+        return width
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -402,11 +412,7 @@ class GuestParty(BottomParty):
         # The own attention's entropy is a root of its own, since the host's loss has
         # no term for it.
         sent = self.held(Sent)
-        roots, gradients = [sent.outputs], [tensor(gradient)]
-        if sent.penalty is not None:
-            roots.append(sent.penalty)
-            gradients.append(None)
-        torch.autograd.backward(roots, gradients)
+        _go_back(sent.outputs, tensor(gradient), sent.penalty)
         self.drop(Sent)
         self._update()
 
@@ -435,6 +441,11 @@ class GuestParty(BottomParty):
         width = self.held(Share).width
         decoded = self.held(OwnDecoder).decoder(decisions.split(width, dim=1))
         return self._reconstruction(decoded, inputs, hidden)
+
+    def _update(self):
+        optimizer = self.held(Training).optimizer
+        optimizer.step()
+        optimizer.zero_grad()
 
     def _optimizer(self, modules):
         return self._optimize([p for module in modules for p in module.parameters()])
@@ -572,13 +583,14 @@ class HostParty(GuestParty):
         rows, lessons = self.held(Epoch).order[start:stop], self.held(Lessons)
         joined = self._join("outputs", rows, received).requires_grad_()
         latent, penalty = self._top.learn(joined)
-        loss = lessons.mean_loss(self._mapping(latent), rows)
+        outputs = self._mapping(latent)
+        report, gradient = lessons.learn(outputs.detach(), rows)
         # The penalty steers the step and is not reported: with it, losses of different
         # ``lambda_sparse`` could not be compared.
-        (loss if penalty is None else loss + penalty).backward()
+        _go_back(outputs, gradient, penalty)
         self._update_top()
         gradients = _of_each(joined.grad, self.held(HostPhase).columns, received)
-        return {**lessons.report(loss, rows), "gradients": gradients}
+        return {**report, "gradients": gradients}
 
     @operation
     def evaluate(self, start, stop, received):
@@ -649,6 +661,14 @@ class HostParty(GuestParty):
             # Copied, so that the graph on what is joined reaches none of the kept rows.
             phase.last[what][rows] = joined
         return joined
+
+
+def _go_back(outputs, gradient, penalty):
+    """Gradients from that of the outputs, and from a term of the loss, if any."""
+    if penalty is None:
+        outputs.backward(gradient)
+    else:
+        torch.autograd.backward([outputs, penalty], [gradient, None])
 
 
 def _of_each(matrix, columns, names):

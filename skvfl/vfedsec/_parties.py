@@ -22,6 +22,7 @@ from skvfl.exceptions import SettingsError, ShareableError
 from skvfl.federation import Holding, Party, operation
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._labels import Codec
 from skvfl.nn._steps import infer, tensor
 from skvfl.nn._streams import private_generator
@@ -64,18 +65,21 @@ class Inputs:
 
 @dataclass
 class Training:
-    """What takes the client's steps."""
+    """What goes through the client's local module and takes its steps."""
 
     after: ClassVar = "prepare"
-    optimizer: Any
+    trainer: Explicit | Recorded
 
 
 @dataclass
 class Contribution:
-    """Of the batch under way: with its graph, and which of the batch's rows it has."""
+    """Of the batch under way: what its gradient goes back through, and which rows.
+
+    The rows are those of the batch that the client has; without any there is no tape.
+    """
 
     after: ClassVar = "forward"
-    cut: torch.Tensor | None
+    tape: tuple | None
     positions: np.ndarray
 
 
@@ -333,7 +337,7 @@ class SecureClient(Party):
                 # Several biases would add up to one that each party trains, at a rate
                 # that grows with the number of parties.
                 _drop_last_bias(self._bottom)
-        self.hold(Training(self._optimize(list(self._bottom.parameters()))))
+        self.hold(Training(trainer({"_bottom": self._bottom}, self._optimize)))
         self._check_bottom()
 
     def _check_bottom(self):
@@ -395,14 +399,15 @@ class SecureClient(Party):
             Row ids of the batch, sealed for each passive client.
         """
         rows, positions = self._find(self._read(ids, n_rows, round_id))
-        cut = None
+        cut = tape = None
         if positions.size and training:
-            cut = self._bottom.train()(self._inputs().index_select(0, rows))
+            self._bottom.train()
+            inputs = self._inputs().index_select(0, rows)
+            cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
         elif positions.size:
             cut = infer(self._bottom, self._inputs().index_select(0, rows))
         if training:
-            self.hold(Contribution(cut, positions))
-        # A client without a row sends zeros, which look like all else under a mask.
+            self.hold(Contribution(tape, positions))
         values = _spread(cut, positions, (n_rows, self._agreement.width))
         return self.held(Masks).layer.mask(
             values, round_id=round_id, what="its contribution to the secure layer"
@@ -462,33 +467,24 @@ class SecureClient(Party):
         """
         # The relay could alter what it passes on; the tag is the server's.
         self._agreement.verify(self._ring, SERVER, GRADIENT, gradient, tag, round_id)
-        contribution, optimizer = self.held(Contribution), self.held(Training).optimizer
-        cut, positions = contribution.cut, contribution.positions
-        # One gradient for one contribution: a second one would train on a graph that is
-        # gone.
+        contribution, trainer = self.held(Contribution), self.held(Training).trainer
+        tape, positions = contribution.tape, contribution.positions
+        # One gradient for one contribution: a second one would move the models again.
         self.drop(Contribution)
-        optimizer.zero_grad()
-        if cut is not None:
+        if tape is not None:
             gradient = torch.from_numpy(gradient)
             if len(positions) < len(gradient):
                 gradient = gradient[positions]
-            cut.backward(gradient)
+            trainer.backward(tape, gradient)
         else:
             # As in a joint network, in which the rows of others leave a gradient of
             # zero: an optimiser with momentum moves on, whoever holds the batch.
-            for parameter in self._bottom.parameters():
-                if parameter.requires_grad:
-                    parameter.grad = torch.zeros_like(parameter)
+            trainer.rest()
         if len(self._cluster) == 1:
-            optimizer.step()
+            trainer.step()
             return None
-        values = []
-        for p in self._bottom.parameters():
-            # Parameters that are not trained keep their place, so that all parts fit.
-            grad = torch.zeros_like(p) if p.grad is None else p.grad
-            values.append(grad.numpy().ravel())
         return self.held(Masks).gradients.mask(
-            np.concatenate(values),
+            trainer.take().numpy(),
             round_id=round_id,
             what="its gradient of the local module",
         )
@@ -511,12 +507,9 @@ class SecureClient(Party):
         self._agreement.verify(self._ring, SERVER, UPDATE, gradient, tag, round_id)
         gradients = self.held(Masks).gradients
         gradient = gradients.unmask(gradient, key, round_id=round_id)
-        gradient = gradient.astype(np.float32)
-        parameters = list(self._bottom.parameters())
-        parts = torch.from_numpy(gradient).split([p.numel() for p in parameters])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter).clone()
-        self.held(Training).optimizer.step()
+        trainer = self.held(Training).trainer
+        trainer.put(torch.from_numpy(gradient.astype(np.float32)))
+        trainer.step()
 
     @operation
     def remember(self):
@@ -706,7 +699,7 @@ def _spread(cut, positions, shape):
     """Contribution with zeros for the rows that are not held."""
     if cut is None:
         return np.zeros(shape, np.float32)
-    values = cut.detach().numpy()
+    values = cut.numpy()
     if len(values) == shape[0]:
         return values
     spread = np.zeros(shape, np.float32)

@@ -28,8 +28,9 @@ from skvfl.federation._replies import (
     check_replies,
 )
 from skvfl.nn._build import Build, Optimize
-from skvfl.nn._labels import losses_of
-from skvfl.nn._steps import TINY, batch_bounds, check_held_out, epoch_loss, infer
+from skvfl.nn._explicit import CrossEntropy, SquaredError, trainer
+from skvfl.nn._labels import teach
+from skvfl.nn._steps import batch_bounds, check_held_out, epoch_loss, infer
 from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
 from skvfl.privacy import SecureAggregationError
@@ -132,6 +133,7 @@ class SecureServer(Party):
         self._optimize = optimize
         self._ring = ring
         self._n_classes = n_classes
+        self._row_loss = SquaredError() if n_classes is None else CrossEntropy()
         self._begin()
 
     def _begin(self):
@@ -263,26 +265,28 @@ class SecureServer(Party):
 
     def begin_training(self):
         """Take an optimiser."""
-        self.hold(Training(self._optimize(list(self._top.parameters()))))
+        self.hold(Training(trainer({"_top": self._top}, self._optimize)))
 
     def learn(self, total, labels, weights):
         """One step: mean loss and weight of a batch, gradient of the secure layer."""
-        cut = torch.from_numpy(total).requires_grad_()
-        loss, size = self._losses(self._top.train()(cut), labels, weights)
-        # Divided here and not by the clients, who do not know what the rows weigh.
-        loss = loss / max(size, TINY)
-        optimizer = self.held(Training).optimizer
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return {"loss": loss.item(), "weight": float(size)}, cut.grad.numpy()
+        trainer = self.held(Training).trainer
+        self._top.train()
+        cut = torch.from_numpy(total)
+        outputs, tape = trainer.forward("_top", cut, further=True)
+        report, gradient = teach(self._row_loss, outputs, *_tensors(labels, weights))
+        gradient = trainer.backward(tape, gradient)
+        trainer.step()
+        return report, gradient.numpy()
 
     def evaluate(self, total, labels, weights):
         """Sum of the losses of rows, and of their weights."""
         with torch.inference_mode():
             outputs = infer(self._top, torch.from_numpy(total)).float()
-            loss, size = self._losses(outputs, labels, weights)
-            return loss.item(), float(size)
+            labels, weights = _tensors(labels, weights)
+            losses = self._row_loss(outputs, labels)
+            if weights is None:
+                return losses.sum().item(), float(len(losses))
+            return (losses * weights).sum().item(), weights.sum().item()
 
     def predict(self, total):
         """Outputs of the global module."""
@@ -297,16 +301,14 @@ class SecureServer(Party):
         self._top = self.held(Best).model
         self.drop(Best)
 
-    def _losses(self, outputs, labels, weights):
-        # Codes come in the smallest type that holds them; torch counts in int64.
-        if labels.dtype.kind == "u":
-            labels = labels.astype(np.int64)
-        labels = torch.from_numpy(labels)
-        losses = losses_of(outputs, labels, classifies=self._n_classes is not None)
-        if weights is None:
-            return losses.sum(), len(losses)
-        weights = torch.from_numpy(weights)
-        return (losses * weights).sum(), weights.sum()
+
+def _tensors(labels, weights):
+    """Labels and weights of a batch, as a loss takes them."""
+    # Codes come in the smallest type that holds them; torch counts in int64.
+    if labels.dtype.kind == "u":
+        labels = labels.astype(np.int64)
+    weights = None if weights is None else torch.from_numpy(weights)
+    return torch.from_numpy(labels), weights
 
 
 class Protocol:

@@ -1,0 +1,389 @@
+"""Passes and steps of small networks, written out where torch would record a graph.
+
+A party of split learning goes forward and back through networks so small that autograd
+costs more than the arithmetic. :class:`Explicit` calls the same products in the same
+order as autograd would, so that parameters are the same to the last bit, and moves all
+that a party trains in one call. :class:`Recorded` is the same for networks and
+optimisers of a user's own.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from skvfl.nn._build import FusedAdam
+
+_OPS = torch.ops.aten
+# The activation, the same in place, and the gradient of what enters it from that of
+# what leaves it and what left. SELU's numbers are torch's own. A graph computes its
+# gradient from what entered, with one more exponential and another last bit.
+_SELU = 1.6732632423543772, 1.0507009873554805, 1.0, True
+ACTIVATIONS = {
+    nn.ReLU: (
+        torch.relu,
+        torch.relu_,
+        lambda gradient, left: _OPS.threshold_backward.default(gradient, left, 0),
+    ),
+    nn.Tanh: (torch.tanh, torch.tanh_, _OPS.tanh_backward.default),
+    nn.SELU: (
+        torch.selu,
+        torch.selu_,
+        lambda gradient, left: _OPS.elu_backward.default(gradient, *_SELU, left),
+    ),
+}
+
+
+def links_of(network):
+    """The layers of a network, one after another, or None if it has any other.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Nested sequences of linear layers, ReLU, tanh and SELU.
+    """
+    if type(network) is nn.Sequential:
+        parts = [links_of(child) for child in network]
+        if None in parts:
+            return None
+        links = [link for part in parts for link in part]
+        for before, link in pairwise(links):
+            if type(before) is Link and type(link) is Activation:
+                # Nobody else has what leaves a linear layer, and nothing needs it.
+                link.forward = link.in_place
+        return links
+    if type(network) is nn.Linear:
+        return [Link(network)]
+    return [Activation(type(network))] if type(network) in ACTIVATIONS else None
+
+
+class Activation:
+    """What comes between linear layers.
+
+    Parameters
+    ----------
+    kind : type
+        Class from ``torch.nn``.
+    """
+
+    def __init__(self, kind):
+        self.forward, self.in_place, self.backward = ACTIVATIONS[kind]
+
+
+class Link:
+    """A linear layer.
+
+    Parameters
+    ----------
+    layer : torch.nn.Linear
+        Whose parameters may change, but may not be replaced.
+    """
+
+    def __init__(self, layer):
+        self.parameters = layer.weight, layer.bias
+        self.weight = layer.weight.detach()
+        self._transposed = self.weight.t()
+        self._bias = None if layer.bias is None else layer.bias.detach()
+
+    def forward(self, inputs):
+        """What leaves the layer."""
+        if self._bias is None:
+            return inputs.mm(self._transposed)
+        return torch.addmm(self._bias, inputs, self._transposed)
+
+
+def write_gradients(entered, gradient, of_weight, of_bias):
+    """Write a linear layer's gradients, or sums over rows of another sort.
+
+    Parameters
+    ----------
+    entered : torch.Tensor
+        What entered the layer.
+    gradient : torch.Tensor
+        Of what left it.
+    of_weight, of_bias : torch.Tensor or None
+        Where to write; None for what has no gradient.
+    """
+    if of_weight is not None:
+        torch.mm(gradient.t(), entered, out=of_weight)
+    if of_bias is not None:
+        torch.sum(gradient, 0, out=of_bias)
+
+
+def forward(links, inputs):
+    """What enters every layer, and what leaves the last one."""
+    values = [inputs]
+    for link in links:
+        values.append(link.forward(values[-1]))
+    return values
+
+
+def backward(links, values, gradient, further=False):
+    """Gradients of what leaves the linear layers.
+
+    Parameters
+    ----------
+    links : list
+        The layers.
+    values : list of torch.Tensor
+        What :func:`forward` gave for them.
+    gradient : torch.Tensor
+        Of what leaves the last layer.
+    further : bool, default=False
+        Whether the gradient of what enters the first layer is asked for.
+
+    Returns
+    -------
+    parts : list of tuple
+        For every linear layer, from the last one: the layer, what enters it, and the
+        gradient of what leaves it.
+    gradient : torch.Tensor or None
+        Of what enters the first layer.
+    """
+    parts = []
+    for i in range(len(links) - 1, -1, -1):
+        link = links[i]
+        if type(link) is Activation:
+            gradient = link.backward(gradient, values[i + 1])
+            continue
+        parts.append((link, values[i], gradient))
+        if not (i or further):
+            return parts, None
+        gradient = gradient.mm(link.weight)
+    return parts, gradient
+
+
+class Explicit:
+    """The networks that a party trains, without a graph.
+
+    Parameters
+    ----------
+    networks : dict of str to torch.nn.Module
+        As :func:`links_of` takes them.
+    lr : float
+        Learning rate of Adam.
+    weight_decay : float, default=0.0
+        Added to the gradients, times the parameters.
+    """
+
+    def __init__(self, networks, lr, weight_decay=0.0):
+        self._links = {name: links_of(each) for name, each in networks.items()}
+        linear = [x for links in self._links.values() for x in links if type(x) is Link]
+        parameters = [p for x in linear for p in x.parameters if p is not None]
+        self._gradients = [torch.zeros_like(p) for p in parameters]
+        places = dict(zip(parameters, self._gradients, strict=True))
+        self._places = {x: [places.get(p) for p in x.parameters] for x in linear}
+        # A tensor for each: Adam rounds the last numbers of a tensor, which fill no
+        # register, otherwise than the rest, so on one long one it gives other bits.
+        self._adam = FusedAdam(parameters, lr, weight_decay)
+
+    def forward(self, name, inputs, further=False):
+        """What leaves a network, and what the way back needs.
+
+        Parameters
+        ----------
+        name : str
+            Of the network.
+        inputs : torch.Tensor
+            What enters it.
+        further : bool, default=False
+            Whether the gradient of what enters it will be asked for.
+        """
+        links = self._links[name]
+        values = forward(links, inputs)
+        return values[-1], (links, values, further)
+
+    def backward(self, tape, gradient):
+        """Write a network's gradients; return that of what entered, if asked for.
+
+        Parameters
+        ----------
+        tape : tuple
+            As :meth:`forward` gave it.
+        gradient : torch.Tensor
+            Of what left the network.
+        """
+        parts, gradient = backward(*tape[:2], gradient, further=tape[2])
+        for link, entered, of_left in parts:
+            write_gradients(entered, of_left, *self._places[link])
+        return gradient
+
+    def rest(self):
+        """Write gradients of zero."""
+        torch._foreach_zero_(self._gradients)
+
+    def take(self):
+        """Gradients of all parameters, in their order, as one vector."""
+        return torch.cat([gradient.ravel() for gradient in self._gradients])
+
+    def put(self, vector):
+        """Write gradients that come as :meth:`take` gives them."""
+        parts = vector.split([gradient.numel() for gradient in self._gradients])
+        for gradient, part in zip(self._gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def step(self):
+        """Move the parameters of all networks, each of which has gone back."""
+        self._adam.move(self._gradients)
+
+
+class ExplicitModule:
+    """A network that is trained by itself, without a graph.
+
+    Parameters
+    ----------
+    module, lr, weight_decay
+        As for :class:`Explicit`.
+    """
+
+    def __init__(self, module, lr, weight_decay):
+        self._passes = Explicit({"module": module}, lr, weight_decay)
+        self.backward, self.step = self._passes.backward, self._passes.step
+
+    def forward(self, inputs):
+        """Outputs, and what the way back needs."""
+        return self._passes.forward("module", inputs)
+
+
+class Recorded:
+    """The networks that a party trains, with a graph for each.
+
+    Parameters
+    ----------
+    networks : dict of str to torch.nn.Module
+        Any networks.
+    optimize : callable
+        ``optimize(parameters)`` gives the optimiser of all of them.
+    """
+
+    def __init__(self, networks, optimize):
+        self._networks = networks
+        self._parameters = [p for n in networks.values() for p in n.parameters()]
+        self._optimizer = optimize(self._parameters)
+
+    def forward(self, name, inputs, further=False):
+        """As :meth:`Explicit.forward`."""
+        inputs = inputs.detach().requires_grad_(further)
+        outputs = self._networks[name](inputs)
+        return outputs.detach(), (inputs, outputs)
+
+    def backward(self, tape, gradient):
+        """As :meth:`Explicit.backward`."""
+        inputs, outputs = tape
+        outputs.backward(gradient)
+        return inputs.grad
+
+    def rest(self):
+        """As :meth:`Explicit.rest`."""
+        for parameter in self._parameters:
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def take(self):
+        """As :meth:`Explicit.take`; zeros for parameters without a gradient."""
+        gradients = [
+            torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters
+        ]
+        # Those of the next batch are not added to them, should no step follow.
+        self._optimizer.zero_grad()
+        return torch.cat([gradient.detach().ravel() for gradient in gradients])
+
+    def put(self, vector):
+        """As :meth:`Explicit.put`."""
+        parts = vector.split([p.numel() for p in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter).clone()
+
+    def step(self):
+        """Move the parameters that have a gradient."""
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+def trainer(networks, optimize):
+    """What trains a party's networks.
+
+    Parameters
+    ----------
+    networks : dict of str to torch.nn.Module
+        As :class:`skvfl.nn._build.Build` made them.
+    optimize : Optimize
+        How the party optimises.
+
+    Returns
+    -------
+    trainer : Explicit or Recorded
+        Without a graph where all networks were given as sizes, and the optimiser is
+        the default one.
+    """
+    plain = all(links_of(network) is not None for network in networks.values())
+    if plain and optimize.optimizer is None and optimize.max_grad_norm is None:
+        return Explicit(networks, optimize.lr)
+    return Recorded(networks, optimize)
+
+
+class CrossEntropy:
+    """Loss of every row from its class, with its gradient."""
+
+    def __call__(self, outputs, codes):
+        """Loss of every row, for a graph."""
+        return nn.functional.cross_entropy(outputs, codes, reduction="none")
+
+    def with_gradient(self, outputs, codes, *, factors):
+        """Losses, and the gradient of their sum, each times its factor."""
+        logs = torch.log_softmax(outputs, 1)
+        given = logs, codes, None, 0, -100
+        losses, total = _OPS.nll_loss_forward.default(*given)
+        gradient = _OPS.nll_loss_backward.default(factors, *given, total)
+        return losses, torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
+
+
+class SquaredError:
+    """Loss of every row from its number, with its gradient."""
+
+    def __call__(self, outputs, targets):
+        """Loss of every row, for a graph."""
+        return nn.functional.mse_loss(outputs, targets, reduction="none")[:, 0]
+
+    def with_gradient(self, outputs, targets, *, factors):
+        """Losses, and the gradient of their sum, each times its factor."""
+        factors = factors[:, None]
+        gradient = _OPS.mse_loss_backward.default(factors, outputs, targets, 0)
+        return self(outputs, targets), gradient
+
+
+def loss_and_gradient(loss, outputs, targets, factors):
+    """Losses of rows, and the gradient of their sum, each times its factor.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(outputs, *targets)`` gives them. One that has ``with_gradient(outputs,
+        *targets, factors=)`` needs no graph.
+    outputs : torch.Tensor, or tuple of torch.Tensor
+        Of a network.
+    targets : list of torch.Tensor
+        What the loss is called with beside them.
+    factors : torch.Tensor of shape (n_rows,)
+        What the losses count.
+
+    Returns
+    -------
+    losses : torch.Tensor
+    gradient : torch.Tensor, or tuple of torch.Tensor
+        As the outputs; None where the loss does not depend on one of several.
+    """
+    if hasattr(loss, "with_gradient"):
+        return loss.with_gradient(outputs, *targets, factors=factors)
+    if isinstance(outputs, tuple):
+        outputs = tuple(each.detach().requires_grad_() for each in outputs)
+        losses = loss(outputs, *targets)
+        return losses.detach(), torch.autograd.grad(
+            losses, outputs, factors, allow_unused=True
+        )
+    outputs = outputs.detach().requires_grad_()
+    losses = loss(outputs, *targets)
+    (gradient,) = torch.autograd.grad(losses, outputs, factors)
+    return losses.detach(), gradient
