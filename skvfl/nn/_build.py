@@ -313,6 +313,9 @@ class FusedAdam:
         gradients : list of torch.Tensor
             Of the parameters, in their order.
         """
+        # A network may have nothing to train, which torch's kernel refuses.
+        if not gradients:
+            return
         self._counts += 1
         state = self._values, gradients, self._averages, self._squares
         torch._fused_adam_(*state, [], self._steps, **self._settings)
