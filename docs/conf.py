@@ -12,12 +12,31 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "numpydoc",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
-html_theme = "alabaster"
-html_theme_options = {"description": "Vertical federated learning for scikit-learn"}
+html_theme = "pydata_sphinx_theme"
+html_title = "skvfl"
+html_static_path = ["_static"]
+html_css_files = ["skvfl.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "skvfl"},
+    "header_links_before_dropdown": 6,
+    "navigation_with_keys": False,
+    "show_nav_level": 2,
+    "show_prev_next": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {
+    "getting_started": [],
+    "which_method": [],
+    "who_receives_what": [],
+}
 
 autodoc_typehints = "none"
 autosummary_generate = True
@@ -39,6 +58,9 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "write_computation_times": False,
+    # Which examples use it, below every entry of the reference.
+    "backreferences_dir": "generated/examples",
+    "doc_module": ("skvfl",),
 }
 
 
