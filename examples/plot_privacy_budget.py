@@ -19,7 +19,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skvfl import FedOnceClassifier
+from skvfl import FedOnceClassifier, RandomFeaturesEncoder
 
 X, y = load_breast_cancer(return_X_y=True)
 parties = {"clinic": range(6), "lab": range(6, 18), "imaging": range(18, 30)}
@@ -28,7 +28,11 @@ parties = {"clinic": range(6), "lab": range(6, 18), "imaging": range(18, 30)}
 def private(epsilon):
     """FedOnce within a budget; None is without one."""
     return FedOnceClassifier(
-        parties=parties, max_epochs=20, epsilon=epsilon, random_state=0
+        parties=parties,
+        guest=RandomFeaturesEncoder(),
+        max_epochs=20,
+        epsilon=epsilon,
+        random_state=0,
     )
 
 
