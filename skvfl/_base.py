@@ -18,6 +18,7 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skvfl._course import Course
 from skvfl._halves import HalvesMixin
 from skvfl._random import branch, deal, seed_sequence
 from skvfl._sklearn import (
@@ -253,7 +254,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         X = _check_table(X)
         check_entries(_num_samples(y), _num_samples(X), "y")
         # A fit that fails must not leave the parties of an earlier one to predict with.
-        self.__dict__.pop("_parties", None)
+        self._was_fitted = self.__dict__.pop("_parties", None) is not None
         self.__dict__.pop("_n_columns", None)
         # A federation knows its members' names alone, so the partition is of the one
         # table that is here, and the order of the names is the federation's.
@@ -347,21 +348,19 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         Yields
         ------
         session : Session
-        context : CallbackContext
-            For ``_tasks``.
+        course : Course
+            Of its tasks.
         """
         # A RandomState gives another root each time, so it is asked once.
         root = seed_sequence(self.random_state) if root is None else root
         X = self._fit_partition(X, y, branch(root, 0))
         members = self._make_members(X, root, labels)
-        context = self._init_callback_context(max_subtasks=n_tasks)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        self.communication_ = CommunicationLog()
-        with self._open(members, self.communication_, self._active) as session:
-            yield session, context
-        # Only now, when the session has ended well, is the estimator fitted.
-        self._parties = session.parties
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        with Course(self, X, y, n_tasks) as course:
+            self.communication_ = CommunicationLog()
+            with self._open(members, self.communication_, self._active) as session:
+                yield session, course
+            # Only now, when the session has ended well, is the estimator fitted.
+            self._parties = session.parties
 
     def _serving(self, X):
         """Session of a prediction that the active party runs."""
@@ -369,18 +368,22 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         return self._reopen(X, current_log(), self._active)
 
-    def _tasks(self, context, name, n_tasks):
-        """Count tasks that callbacks hear of, until one of them asks to stop.
+    def _so_far(self, session, **more):
+        """Attributes of an estimator with what has been learnt so far.
 
-        For loops that nothing else stops: a generator that a loop breaks out of cannot
-        tell this from an error, so the last task would never end.
+        Parameters
+        ----------
+        session : Session
+            Of the fit.
+        **more
+            What this method sets when its fit has ended.
+
+        Returns
+        -------
+        attributes : dict
         """
-        for i in range(n_tasks):
-            task = context.subcontext(task_name=name)
-            task.call_on_fit_task_begin(estimator=self)
-            yield i
-            if task.call_on_fit_task_end(estimator=self):
-                return
+        n_iter = len(self.loss_curve_)
+        return {"_parties": session.halves(), "n_iter_": n_iter, **more}
 
     def _open(self, roster, log, centre="server", *, names=None):
         """Open a session in which members make their parties.

@@ -120,6 +120,10 @@ class MissingPartyWarning(UserWarning):
     """A party did not answer, and the others go on without it."""
 
 
+class InterruptedFitWarning(UserWarning):
+    """A fit was interrupted, and the model is that of its last whole epoch."""
+
+
 class MissingRowsWarning(UserWarning):
     """A party holds no value of some rows that are to be predicted.
 

@@ -217,11 +217,11 @@ class BoostingVFLClassifier(VFLClassifierMixin, VFLEstimator):
         """Grow one tree for each class in every round."""
         labels = self._read_classes(X, y, None, None)  # house
         n_classes = len(self.classes_)
-        with self._training(X, y, labels, self.n_rounds) as (session, context):  # house
+        with self._training(X, y, labels, self.n_rounds) as (session, course):  # house
             session.begin_round()
             session.tell("prepare", to=self._holders)
             session.tell("start", to=[self._active])
-            for _ in self._tasks(context, "round of trees", self.n_rounds):  # house
+            for _ in course.tasks("round of trees", self.n_rounds):  # house
                 for _ in range(n_classes):
                     self._grow(session, len(labels.values))
         return self  # house

@@ -284,6 +284,8 @@ def test_a_failed_refit_changes_nothing(estimator, fail, fitted):
 @each_estimator
 @pytest.mark.filterwarnings("ignore")
 def test_a_failed_first_fit_leaves_nothing(estimator, fail):
+    if fail is _callback and "early_stopping" in estimator.get_params():
+        pytest.skip("keeps its last whole epoch, see test_course.py")
     X, y = table(estimator)
     first = clone(estimator)
     with pytest.raises(MISTAKES):

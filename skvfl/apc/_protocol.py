@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral, Real
 
 import narwhals.stable.v2 as nw
@@ -19,6 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from skvfl._base import VFLEstimator, check_answers
+from skvfl._course import Course
 from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
 from skvfl._targets import check_total, read_column
@@ -117,36 +119,36 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         members = self._make_members(X, root, labels)
         # Without distillation nobody else has anything to do, and nothing should cross.
         asked = self._names if self._federates else [active]
-        self.communication_ = CommunicationLog()
-        with self._open(members, self.communication_, active, names=asked) as session:
-            # Before anything is trained: a mask that does not fit would otherwise show
-            # after the encoders have run for hours.
-            aligned = self._agree_on_rows(session, told, len(labelled))
-            if self.inference == "joint":
-                self._check_aligned_labels(labels, aligned)
-            context = self._init_callback_context(max_subtasks=2)
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            self._learn(session, int(aligned.sum()), context)
-        self._parties = session.parties
-        # Kept from fit, because a parameter may be set to something else afterwards.
-        self._serves_alone = self.inference == "active"
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        self.communication_ = log = CommunicationLog()
+        with Course(self, X, y, 2) as course:
+            with self._open(members, log, active, names=asked) as session:
+                # Before anything is trained: a mask that does not fit would otherwise
+                # show after the encoders have run for hours.
+                aligned = self._agree_on_rows(session, told, len(labelled))
+                if self.inference == "joint":
+                    self._check_aligned_labels(labels, aligned)
+                self._learn(session, int(aligned.sum()), course)
+            self._parties = session.parties
+            # Kept from fit, because a parameter may be set to something else afterwards.
+            self._serves_alone = self.inference == "active"
         return self
 
-    def _learn(self, session, n_aligned, context):
+    def _learn(self, session, n_aligned, course):
         """The paper's four steps: encode, send once, join, and learn to be alone."""
-        task = context.subcontext(task_name="encode and send")
-        task.call_on_fit_task_begin(estimator=self)
+        task = course.begin("encode and send")
         received = None
         if self._federates:
             received = self._gather(session, "encode", n_aligned)
             self._widths = {name: sent.shape[1] for name, sent in received.items()}
-        task.call_on_fit_task_end(estimator=self)
-        task = context.subcontext(task_name="distil and learn")
-        task.call_on_fit_task_begin(estimator=self)
+        course.end(task)
+        task = course.begin("distil and learn")
         width = Count(1, OWN_WIDTH)
         self._width = session.ask(self._active, "learn", reply=width, received=received)
-        task.call_on_fit_task_end(estimator=self)
+        course.end(task, partial(self._so_far, session))
+
+    def _so_far(self, session):
+        alone = self.inference == "active"
+        return {"_parties": session.halves(), "_serves_alone": alone}
 
     def _gather(self, session, operation, n_rows):
         """The one exchange: every party's representation of the same rows."""

@@ -32,11 +32,19 @@ from skvfl.federation._log import CommunicationLog
 from skvfl.federation._member import Member
 from skvfl.federation._party import LOGGER, Party, SealedParty
 from skvfl.federation._replies import Reply
-from skvfl.federation._transport import Measure, Session, Transport, answer
+from skvfl.federation._transport import (
+    Measure,
+    Session,
+    Transport,
+    answer,
+    lent,
+)
 
 _STOP_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 _NUMBER_BYTES = 8
+# Shorter than a number, so no request of a protocol is like it.
+_LEND = b"+"
 # A header names every array and number of a reply; most have less than a kilobyte.
 _HEADER_BYTES = 1 << 20
 # What a party has learnt is its own affair; nobody opens it, but it must be kept.
@@ -360,6 +368,15 @@ class _ProcessSession(Session):
             os.close(self._lifelines.pop(name))
         return self._exit_codes[name]
 
+    def halves(self) -> dict[str, Party]:
+        """Copies of what the parties have learnt so far, to predict with."""
+        halves = {}
+        for name in self.names:
+            self._wait_for(name)
+            self._send(self._channels[name], name, _LEND, "lending its model")
+            halves[name] = self._take(name, "lending its model")
+        return halves
+
     def _dismiss(self) -> dict[str, Party]:
         return {name: self._call_home(name) for name in self.names}
 
@@ -367,13 +384,19 @@ class _ProcessSession(Session):
         self._wait_for(name)
         channel, door = self._channels[name], self._doors[name]
         self._send(channel, name, b"", "coming home")
-        state = self._receive(door, name, "coming home", self._timeout, _HOME_BYTES)
-        if state is None:
-            self._out_of_time(name, "coming home")
+        party = self._take(name, "coming home")
         self._end(name, _STOP_SECONDS)
         for connection in (channel, door):
             if _has_more(connection):
                 raise PartyError(name, "it sent more than it was asked for")
+        return party
+
+    def _take(self, name: str, what: str) -> Party:
+        """What a party has learnt, as others may keep it."""
+        door = self._doors[name]
+        state = self._receive(door, name, what, self._timeout, _HOME_BYTES)
+        if state is None:
+            self._out_of_time(name, what)
         if name != self.centre:
             return SealedParty(name, bytes(state))
         # Whoever runs the protocol opens what is its own.
@@ -427,6 +450,9 @@ def serve(channel_handle: int, door_handle: int) -> None:
             party.go_home()
         # An empty message calls the party home.
         while request := channel.recv_bytes():
+            if request == _LEND:
+                door.send_bytes(cloudpickle.dumps(lent(party)))
+                continue
             message, number = request[:-_NUMBER_BYTES], request[-_NUMBER_BYTES:]
             try:
                 reply, _ = answer(party, *_wire.unpack(message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -199,6 +200,16 @@ class Session(ABC):
         """Names of the parties that still owe a reply to a call that skipped them."""
         return set()
 
+    def halves(self) -> dict[str, Party] | None:
+        """Copies of what the parties have learnt so far, to predict with.
+
+        Returns
+        -------
+        halves : dict of str to Party, or None
+            None where what is learnt elsewhere cannot be copied while the run goes on.
+        """
+        return None
+
     @abstractmethod
     def _exchange(
         self, requests: Mapping[str, Any], skip_late: bool
@@ -317,6 +328,10 @@ class _LocalSession(Session):
                 kept.perform("connect", {})
         self._present = {party.name: party for party in parties}
 
+    def halves(self) -> dict[str, Party]:
+        """Copies of what the parties have learnt so far, to predict with."""
+        return {name: lent(party) for name, party in self._present.items()}
+
     def _exchange(
         self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
@@ -344,6 +359,14 @@ class _LocalSession(Session):
     def _abort(self) -> None:
         for party in self._present.values():
             party.release()
+
+
+def lent(party: Party | Member) -> Party:
+    """A copy of a party as it is now, which holds nothing of its run."""
+    made = party.party if isinstance(party, Member) else party
+    assert made is not None
+    # Deep, because training goes on in the same networks.
+    return copy.deepcopy(made.again())
 
 
 def answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from numbers import Integral, Real
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -10,6 +11,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from skvfl._base import VFLEstimator, check_answers
+from skvfl._course import Course
 from skvfl._random import branch, int_seed, one_way, seed_sequence
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
 from skvfl._warnings import warn
@@ -148,30 +150,35 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         n_rows = len(labels.values)
         self._plan = make_plan(self, encoders, n_rows)
         n_tasks = 1 + self.max_epochs + self.n_split_epochs
-        context = self._init_callback_context(max_subtasks=n_tasks)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = log = CommunicationLog()
-        members = self._make_members(X, root, labels)
-        open_one = self._one_by_one(members, self._opening(members), fitting=True)
-        # The host's session stays open over the one round, because it learns from what
-        # the guests send; a guest's is its own, so that one who dies takes nobody
-        # along.
-        with open_one(self._active, log) as session:
-            guests, received, said = self._represent(open_one, n_rows, context)
-            self._train_host(session, received, context)
-        parties, said_split = session.parties | guests, {}
-        if self.n_split_epochs:
-            with self._open_again(X, root, labels, parties) as session:
-                rows = branch(root, 4)
-                said_split = self._train_split(session, n_rows, rows, context)
-            parties = session.parties
-        self._parties = {name: parties[name] for name in self._names if name in parties}
-        # A refit without a budget must not keep the account of the fit before it.
-        self.__dict__.pop("epsilon_spent_", None)
-        if self._plan is not None:
-            self.epsilon_spent_ = account(self, encoders, said, said_split)
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        with Course(self, X, y, n_tasks) as course:
+            members = self._make_members(X, root, labels)
+            open_one = self._one_by_one(members, self._opening(members), fitting=True)
+            # The host's session stays open over the one round, because it learns from
+            # what the guests send; a guest's is its own, so that one who dies takes
+            # nobody along.
+            with open_one(self._active, log) as session:
+                guests, received, said = self._represent(open_one, n_rows, course)
+                self._train_host(session, received, guests, course)
+            parties, said_split = session.parties | guests, {}
+            if self.n_split_epochs and not course.interrupted:
+                with self._open_again(X, root, labels, parties) as session:
+                    rows = branch(root, 4)
+                    said_split = self._train_split(session, n_rows, rows, course)
+                parties = session.parties
+            self._parties = {
+                name: parties[name] for name in self._names if name in parties
+            }
+            # A refit without a budget must not keep the account of the fit before it.
+            self.__dict__.pop("epsilon_spent_", None)
+            if self._plan is not None:
+                self.epsilon_spent_ = account(self, encoders, said, said_split)
         return self
+
+    def _so_far(self, session, guests=()):
+        halves = session.halves() | dict(guests)
+        parties = {name: halves[name] for name in self._names if name in halves}
+        return {"_parties": parties}
 
     def _settings(self, name):
         plan, lr = self._plan, self._lr
@@ -223,7 +230,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         log = self.communication_
         return self._begin(members, log, self._active, opening, fitting=True)
 
-    def _represent(self, open_one, n_rows, context):
+    def _represent(self, open_one, n_rows, course):
         """The one round: every guest fits its encoder and sends what it gives.
 
         Returns
@@ -235,8 +242,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         said : dict of str to (dict or None)
             Under a budget, what they say of their noisy steps.
         """
-        task = context.subcontext(task_name="one round")
-        task.call_on_fit_task_begin(estimator=self)
+        task = course.begin("one round")
         log = self.communication_
 
         def learn(name, messages):
@@ -269,7 +275,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.answered_ = list(received)
         self._widths = {name: sent.shape[1] for name, sent in received.items()}
         self.bytes_curve_ = [log.n_bytes]
-        task.call_on_fit_task_end(estimator=self)
+        course.end(task)
         return guests, received, said
 
     def _gather(self, names, ask, log):
@@ -315,7 +321,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 log.record(*message, opening=number == 0)
         return {name: answer for name, answer, _, error in attempts if error is None}
 
-    def _train_host(self, session, received, context):
+    def _train_host(self, session, received, guests, course):
         """The host learns alone from what it has received."""
         host = self._active
         self.loss_curve_, self.validation_loss_curve_ = [], []
@@ -326,21 +332,22 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             if self.early_stopping:
                 said["valid_loss"] = NUMBER
         session.tell("receive", to=[host], received=received)
-        # Not by ``_tasks``, because the host may stop early, too.
+        # Not by ``Course.tasks``, because the host may stop early, too.
         for n_epochs in range(1, self.max_epochs + 1):
-            task = context.subcontext(task_name="epoch")
-            task.call_on_fit_task_begin(estimator=self)
+            # What was spent until an interrupt would have to be found out from all.
+            task = course.begin("epoch", may_end=self._plan is None)
             epoch = session.ask(host, "train_epoch", reply=Fields(said))
             self.n_iter_ = n_epochs
             if "train_loss" in epoch:
                 self.loss_curve_.append(epoch["train_loss"])
             if "valid_loss" in epoch:
                 self.validation_loss_curve_.append(epoch["valid_loss"])
-            if task.call_on_fit_task_end(estimator=self) or epoch["stops"]:
+            so_far = partial(self._so_far, session, guests=guests)
+            if course.end(task, so_far) or epoch["stops"]:
                 break
         session.tell("end_training", to=[host])
 
-    def _train_split(self, session, n_rows, sequence, context):
+    def _train_split(self, session, n_rows, sequence, course):
         """Multi-round FedOnce: split learning from the networks of the one round.
 
         Returns
@@ -365,7 +372,9 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 **order,
             )
         seeds = [int_seed(each) for each in to_epochs.spawn(self.n_split_epochs)]
-        for i in self._tasks(context, "split epoch", self.n_split_epochs):
+        so_far = partial(self._so_far, session)
+        tasks = {"so_far": so_far, "may_end": self._plan is None}
+        for i in course.tasks("split epoch", self.n_split_epochs, **tasks):
             if self._plan is None:
                 self._split_epoch(session, seeds[i], n_rows)
             else:

@@ -19,6 +19,7 @@ from skvfl._base import (
     check_kind,
     read_truth,
 )
+from skvfl._course import Course
 from skvfl._random import branch, seed_missing, seed_sequence
 from skvfl._sklearn import (
     HasMethods,
@@ -253,20 +254,16 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         labels = self._read_labels(X, y, sample_weight)
         X = self._fit_partition(X, y, branch(root, 0))
         members = self._make_members(X, root, labels)
-        context = self._init_callback_context(max_subtasks=2)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        task = context.subcontext(task_name="project and send")
-        task.call_on_fit_task_begin(estimator=self)
-        self.communication_ = CommunicationLog()
-        # The session ends before the model trains: the server has all that it needs,
-        # and parties in processes of their own need not wait.
-        with self._open(members, self.communication_) as session:
-            received, sent = self._gather(session, len(labels.values))
-        task.call_on_fit_task_end(estimator=self)
-        task = context.subcontext(task_name="train the server's model")
-        self._train(received, sent, branch(root, 2), task)
-        self._parties = session.parties
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        with Course(self, X, y, 2) as course:
+            task = course.begin("project and send")
+            self.communication_ = CommunicationLog()
+            # The session ends before the model trains: the server has all that it
+            # needs, and parties in processes of their own need not wait.
+            with self._open(members, self.communication_) as session:
+                received, sent = self._gather(session, len(labels.values))
+            course.end(task)
+            self._parties = session.parties
+            self._train(received, sent, branch(root, 2), course)
         return self
 
     def _gather(self, session, n_rows):
@@ -301,14 +298,17 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             }
         )
 
-    def _train(self, received, sent, sequence, task):
+    def _train(self, received, sent, sequence, course):
         """The paper's Algorithm 1, step 3: the server trains alone."""
         # No party has this stream: the model is the server's, and its draws are no
         # secret from the server.
         model = seed_missing(clone(self._model), sequence)
         nested = hasattr(model, "set_callbacks")
+        # Not by ``Course.begin``: callbacks that the model takes over hear of this task
+        # from the model.
+        task = course.context.subcontext(task_name="train the server's model")
         with task.propagate_callback_context(model) if nested else nullcontext():
-            task.call_on_fit_task_begin(estimator=self)
+            task.call_on_fit_task_begin(**course.rows)
             self._whitener = None
             if self.whiten:
                 # The rescaling divides by small variances, and the covariance squares
@@ -324,7 +324,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 sent["n_labels"],
                 sequence.spawn(1)[0],
             )
-            task.call_on_fit_task_end(estimator=self)
+            task.call_on_fit_task_end(**course.rows, reconstruction_attributes=dict)
 
     def _collect(self, session, X):
         """What the server receives for rows to be served."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 from numbers import Integral, Real
 
@@ -122,14 +123,14 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _fit(self, X, y, labels):
         root = seed_sequence(self.random_state)
         training = self._training(X, y, labels, self.max_epochs, root=root)
-        with training as (session, context):
+        with training as (session, course):
             # The order of the rows is public, so its branch leads to no party's stream.
             rows = branch(root, 2)
-            self._train(session, self._active, len(labels.values), rows, context)
-        self.n_iter_ = len(self.loss_curve_)
+            self._train(session, self._active, len(labels.values), rows, course)
+            self.n_iter_ = len(self.loss_curve_)
         return self
 
-    def _train(self, session, active, n_rows, sequence, context):
+    def _train(self, session, active, n_rows, sequence, course):
         """Split learning: activations up, gradients down, for every batch."""
         passive = [name for name in self._holders if name != active]
         to_table, to_epochs = sequence.spawn(2)
@@ -155,8 +156,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
         for to_epoch in to_epochs.spawn(self.max_epochs):
-            task = context.subcontext(task_name="epoch")
-            task.call_on_fit_task_begin(estimator=self)
+            task = course.begin("epoch", may_end=True)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
             session.tell("begin_epoch", to={*passive, active}, **shuffle)
             steps = [
@@ -167,8 +167,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # Here and not at the end, so that a fit that diverges ends at once.
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
             # The task ends before held-out rows are asked of, so the two reasons to
-            # stop are joined here and not in ``_tasks``.
-            stop = task.call_on_fit_task_end(estimator=self)
+            # stop are joined here and not in ``Course.tasks``.
+            stop = course.end(task, partial(self._so_far, session))
             if self.early_stopping:
                 stop |= self._stops_early(session, active, passive, n_train, n_rows)
             if stop:

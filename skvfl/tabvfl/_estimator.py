@@ -124,14 +124,14 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         root = seed_sequence(self.random_state)
         n_epochs = self.pretrain * self._pretraining_epochs + self.max_epochs
         training = self._training(X, y, labels, n_epochs, root=root)
-        with training as (session, context):
+        with training as (session, course):
             self._check_sizes(n_rows)
             self.failures_ = []
             self.pretraining_loss_curve_, self.loss_curve_ = [], []
             self.pretraining_validation_loss_curve_ = []
             self.validation_loss_curve_ = []
             # The order of the rows is public, so its branch leads to no party's stream.
-            protocol = Training(self, session, n_rows, branch(root, 2), context)
+            protocol = Training(self, session, n_rows, branch(root, 2), course)
             protocol.run()
             self._widths = protocol.widths
             self.n_iter_ = len(self.loss_curve_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -103,7 +104,7 @@ class Training:
         Number of rows, held-out ones included.
     sequence : SeedSequence
         Of the order of rows and of failures.
-    context : CallbackContext
+    course : Course
         Of the fit.
 
     Attributes
@@ -112,7 +113,7 @@ class Training:
         Number of columns that each party sends, once training has begun.
     """
 
-    def __init__(self, estimator, session, n_rows, sequence, context):
+    def __init__(self, estimator, session, n_rows, sequence, course):
         self.estimator = estimator
         self.session = session
         self.active = estimator._active
@@ -127,7 +128,7 @@ class Training:
         self.held_out = {"start": self.n_train, "stop": n_rows}
         self.batches = batch_bounds(self.n_train, estimator.batch_size)
         self.sequences = sequence.spawn(3)
-        self.context = context
+        self.course = course
         self.losses = {"train": {}, "held out": {}}
 
     def run(self):
@@ -329,8 +330,9 @@ class Training:
         children = to_epochs.spawn(phase.n_epochs)
         for offline, to_epoch in zip(simulated, children, strict=True):
             phase.epoch += 1
-            phase.task = self.context.subcontext(task_name="epoch")
-            phase.task.call_on_fit_task_begin(estimator=self.estimator)
+            # Before finetuning there is no model that predicts.
+            may_end = phase.name == FINETUNING
+            phase.task = self.course.begin("epoch", may_end=may_end)
             self._find_out_who_is_online(phase, offline)
             # Before a step moves them, or their best models would be lost.
             back = phase.unmoved.intersection(self.online)
@@ -347,7 +349,10 @@ class Training:
         check_finite([loss], phase.epoch, estimator.lr)
         # The task ends before held-out rows are asked of, so the two reasons to stop
         # are joined here.
-        stop = phase.task.call_on_fit_task_end(estimator=estimator)
+        so_far = None
+        if phase.name == FINETUNING:
+            so_far = partial(estimator._so_far, self.session, _widths=self.widths)
+        stop = self.course.end(phase.task, so_far)
         if not estimator.early_stopping:
             return stop
         loss = evaluate()

@@ -14,6 +14,7 @@ from skvfl._base import (
     VFLRegressorMixin,
     check_answers,
 )
+from skvfl._course import Course
 from skvfl._random import branch, deal, one_way, seed_sequence
 from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
@@ -110,25 +111,23 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         rows = self._deal(n_rows, np.random.default_rng(branch(root, 2, 0)))
         members = self._make_members(X, root, labels, rows)
         server = self._make_server(root)
-        context = self._init_callback_context(max_subtasks=self.max_epochs)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = CommunicationLog()
         self.__dict__.pop("server_view_", None)
         if self.record_server_view:
             self.server_view_ = []
         view = getattr(self, "server_view_", None)
-        with self._open(members, self.communication_) as session:
-            protocol = Protocol(session, server, self.rotate_every, view)
-            # Before keys and networks cost anything: rows may be refused.
-            protocol.open(n_rows, fitting=True, imputes=self._imputes)
-            protocol.prepare()
-            self.fingerprints_ = server.fingerprints if self.masked else {}
-            protocol.train(self, n_rows, context)
-        self._parties = session.parties
-        server.release()
-        self._server = server
-        self.n_iter_ = len(self.loss_curve_)
-        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        with Course(self, X, y, self.max_epochs) as course:
+            with self._open(members, self.communication_) as session:
+                protocol = Protocol(session, server, self.rotate_every, view)
+                # Before keys and networks cost anything: rows may be refused.
+                protocol.open(n_rows, fitting=True, imputes=self._imputes)
+                protocol.prepare()
+                self.fingerprints_ = server.fingerprints if self.masked else {}
+                protocol.train(self, n_rows, course)
+            self._parties = session.parties
+            server.release()
+            self._server = server
+            self.n_iter_ = len(self.loss_curve_)
         return self
 
     def _settings(self, name):

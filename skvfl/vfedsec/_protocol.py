@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
@@ -492,7 +493,7 @@ class Protocol:
             return {name: {"ids": ids} for name in passive}
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
 
-    def train(self, estimator, n_rows, context):
+    def train(self, estimator, n_rows, course):
         """Training phase: for every batch a masked sum up and its gradient down.
 
         Parameters
@@ -501,7 +502,7 @@ class Protocol:
             Says how long, and gets ``loss_curve_`` and ``validation_loss_curve_``.
         n_rows : int
             Number of rows.
-        context : CallbackContext
+        course : Course
             Of the estimator's callbacks.
         """
         session, server, active = self._session, self._server, [self._agreement.active]
@@ -523,8 +524,7 @@ class Protocol:
         server.begin_training()
         session.tell("begin_training", to=active)
         for _ in range(estimator.max_epochs):
-            task = context.subcontext(task_name="epoch")
-            task.call_on_fit_task_begin(estimator=estimator)
+            task = course.begin("epoch", may_end=True)
             session.tell("begin_epoch", to=active, n_train=n_train)
             learnt = [self.learn(start, stop) for start, stop in batches]
             estimator.loss_curve_.append(epoch_loss(learnt))
@@ -532,8 +532,8 @@ class Protocol:
                 estimator.loss_curve_[-1:], len(estimator.loss_curve_), estimator.lr
             )
             # The task ends before held-out rows are asked of, so the two reasons to
-            # stop are joined here and not in ``_tasks``.
-            stop = task.call_on_fit_task_end(estimator=estimator)
+            # stop are joined here and not in ``Course.tasks``.
+            stop = course.end(task, partial(self._so_far, estimator))
             if estimator.early_stopping:
                 stop |= self._stops_early(estimator, n_train, n_rows)
             if stop:
@@ -541,6 +541,10 @@ class Protocol:
         if estimator.early_stopping:
             session.tell("recall")
             server.recall()
+
+    def _so_far(self, estimator):
+        server = copy.deepcopy(self._server.again())
+        return estimator._so_far(self._session, _server=server)
 
     def _stops_early(self, estimator, n_train, n_rows):
         """Whether the loss of the held-out rows has stopped improving."""

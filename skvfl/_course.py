@@ -1,0 +1,143 @@
+"""The course of a fit: what callbacks hear of it, and how a user ends it early."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from skvfl._warnings import warn
+from skvfl.exceptions import InterruptedFitWarning
+
+
+class Course:
+    """The tasks of one fit, for callbacks and for whoever interrupts it.
+
+    An interrupt in the middle of an epoch would leave parties with models of different
+    steps. It is therefore put off to the end of the epoch, where training stops as if
+    a callback had asked for it; a second one is not.
+
+    Parameters
+    ----------
+    estimator : VFLEstimator
+        Whose fit it is.
+    X, y
+        As ``fit`` was given them, for callbacks that compute scores.
+    n_tasks : int
+        How many tasks there will be at most.
+
+    Attributes
+    ----------
+    context : CallbackContext
+        Of the fit.
+    rows : dict
+        Arguments of every call to a callback.
+    interrupted : bool
+        Whether the user has interrupted an epoch.
+    """
+
+    def __init__(self, estimator, X, y, n_tasks):
+        self._estimator = estimator
+        self.rows = {"estimator": estimator, "X": X, "y": y}
+        self.context = estimator._init_callback_context(max_subtasks=n_tasks)
+        self._handler = None
+        self.interrupted = False
+
+    def __enter__(self):
+        self.context.call_on_fit_task_begin(**self.rows)
+        return self
+
+    def __exit__(self, kind, exc, traceback):
+        self._attend()
+        if kind is None:
+            # The estimator has all its attributes by now.
+            self.context.call_on_fit_task_end(
+                **self.rows, reconstruction_attributes=dict
+            )
+        if kind is None and self.interrupted:
+            warn(
+                "the fit was interrupted: its model is that of n_iter_="
+                f"{self._estimator.n_iter_} epochs",
+                InterruptedFitWarning,
+            )
+
+    def begin(self, name, *, may_end=False):
+        """Begin a task.
+
+        Parameters
+        ----------
+        name : str
+            What callbacks are told that it is.
+        may_end : bool, default=False
+            Whether an interrupt leaves something worth keeping when the task has ended.
+
+        Returns
+        -------
+        task : CallbackContext
+        """
+        task = self.context.subcontext(task_name=name)
+        task.call_on_fit_task_begin(**self.rows)
+        # A refit is not worth losing the earlier fit for, which an error brings back.
+        if may_end and not self._estimator._was_fitted:
+            self._put_off()
+        return task
+
+    def end(self, task, so_far=None):
+        """End a task.
+
+        Parameters
+        ----------
+        task : CallbackContext
+            As ``begin`` gave it.
+        so_far : callable, default=None
+            Gives the attributes of an estimator that predicts with what has been learnt
+            so far, or None.
+
+        Returns
+        -------
+        stop : bool
+            Whether a callback, or the user, says that this was the last one.
+        """
+        puts_off = self._handler is not None
+        try:
+            stop = task.call_on_fit_task_end(
+                **self.rows, reconstruction_attributes=so_far
+            )
+        # Callbacks of other libraries end training by this exception.
+        except KeyboardInterrupt:
+            if self.interrupted or not puts_off:
+                raise
+            self.interrupted, stop = True, True
+        self._attend()
+        return stop or self.interrupted
+
+    def tasks(self, name, n_tasks, *, so_far=None, may_end=False):
+        """Count tasks until a callback asks to stop.
+
+        For loops that nothing else stops: a generator that a loop breaks out of cannot
+        tell this from an error, so the last task would never end. ``so_far`` and
+        ``may_end`` are those of ``end`` and ``begin``.
+        """
+        for i in range(n_tasks):
+            task = self.begin(name, may_end=may_end)
+            yield i
+            if self.end(task, so_far):
+                return
+
+    def _put_off(self):
+        # Python lets the main thread alone handle signals, and a program that handles
+        # this one itself knows better.
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            self._handler = signal.signal(signal.SIGINT, self._remember)
+
+    def _remember(self, number, frame):
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def _attend(self):
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None

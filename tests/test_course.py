@@ -1,0 +1,162 @@
+"""What callbacks learn of a fit while it runs, and what an interrupt leaves."""
+
+import signal
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.callback import ScoringMonitor
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.linear_model import LogisticRegression
+
+from skvfl import (
+    APCVFLClassifier,
+    FedOnceClassifier,
+    FedOnceRegressor,
+    NoiseAsTargetsEncoder,
+    RandomProjectionVFL,
+    SplitNNClassifier,
+    SplitNNRegressor,
+    TabVFLClassifier,
+    TabVFLRegressor,
+    VFedSecClassifier,
+    VFedSecRegressor,
+)
+from skvfl.exceptions import InterruptedFitWarning
+
+X, y = load_breast_cancer(return_X_y=True)
+X, y = X[:200, :12], y[:200]
+NUMBERS = [each[:200] for each in load_diabetes(return_X_y=True)]
+QUICK = {"parties": 2, "max_epochs": 4, "batch_size": 50, "random_state": 0}
+GUEST = {"guest": NoiseAsTargetsEncoder(max_epochs=2)}
+TABNET = {"n_steps": 1, "pretraining_epochs": 1}
+# Each, and the number of scores: an epoch whose model predicts has one.
+METHODS = {
+    "RAP": (RandomProjectionVFL(LogisticRegression(), random_state=0), 1),
+    "SplitNN": (SplitNNClassifier(**QUICK), 4),
+    "vFedSec": (VFedSecClassifier(**QUICK), 4),
+    "FedOnce": (FedOnceClassifier(**QUICK, n_split_epochs=2), 6),
+    "FedOnce, private": (FedOnceClassifier(**QUICK, epsilon=8), 4),
+    "APC-VFL": (APCVFLClassifier(**QUICK), 1),
+    "TabVFL": (TabVFLClassifier(**QUICK, **TABNET), 4),
+}
+ROUNDS = {
+    "SplitNN": SplitNNClassifier(**QUICK),
+    "SplitNN, early stopping": SplitNNClassifier(**QUICK, early_stopping=True),
+    "SplitNN, regression": SplitNNRegressor(**QUICK),
+    "vFedSec": VFedSecClassifier(**QUICK),
+    "vFedSec, regression": VFedSecRegressor(**QUICK),
+    "FedOnce": FedOnceClassifier(**QUICK, **GUEST),
+    "FedOnce, regression": FedOnceRegressor(**QUICK, **GUEST, n_split_epochs=2),
+    "TabVFL": TabVFLClassifier(**QUICK, **TABNET),
+    "TabVFL, regression": TabVFLRegressor(**QUICK, **TABNET),
+}
+
+
+def data_of(estimator):
+    return (X, y) if hasattr(estimator, "predict_proba") else NUMBERS
+
+
+class Interrupting:
+    """Interrupts a fit at the end of an epoch, by a signal or an error."""
+
+    def __init__(self, epoch, *, raises=False, times=1):
+        self.epoch, self.raises, self.times, self.seen = epoch, raises, times, 0
+
+    def setup(self, estimator, context):
+        self.seen = 0
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        if context.task_name.endswith("epoch"):
+            self.seen += 1
+
+    def on_fit_task_end(self, estimator, context):
+        if not context.task_name.endswith("epoch") or self.seen != self.epoch:
+            return
+        if self.raises:
+            raise KeyboardInterrupt
+        for _ in range(self.times):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(("estimator", "n_scores"), METHODS.values(), ids=METHODS)
+def test_scores_of_epochs(estimator, n_scores):
+    monitored = clone(estimator)
+    monitor = ScoringMonitor(scoring="neg_log_loss")
+    monitored.set_callbacks(monitor).fit(X, y)
+    scores = [
+        row["neg_log_loss"]
+        for row in monitor.get_logs().data
+        if row["task_id_path"][1:]
+    ]
+    plain = clone(estimator).fit(X, y)
+    # A score changes nothing, and the last one is that of the fitted model.
+    assert (monitored.predict_proba(X) == plain.predict_proba(X)).all()
+    assert monitored.communication_.messages == plain.communication_.messages
+    assert len(scores) == n_scores
+    last = -np.log(plain.predict_proba(X)[np.arange(len(y)), y]).mean()
+    assert scores[-1] == pytest.approx(-last)
+    assert len(set(scores)) == n_scores
+
+
+def test_scores_of_epochs_over_processes():
+    estimator = SplitNNClassifier(**{**QUICK, "max_epochs": 2}, transport="process")
+    monitor = ScoringMonitor(scoring="accuracy")
+    estimator.set_callbacks(monitor).fit(X, y)
+    scores = [each["accuracy"] for each in monitor.get_logs().data]
+    assert scores[-1] == estimator.score(X, y)
+    assert len(scores) == 3
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["signal", "error"])
+@pytest.mark.parametrize("estimator", ROUNDS.values(), ids=ROUNDS)
+def test_an_interrupted_fit_is_that_of_its_last_epoch(estimator, raises):
+    data = data_of(estimator)
+    interrupted = clone(estimator)
+    # Epochs of pretraining have no model that predicts.
+    n_before = 1 if hasattr(estimator, "pretrain") else 0
+    interrupted.set_callbacks(Interrupting(n_before + 2, raises=raises))
+    with pytest.warns(InterruptedFitWarning, match="n_iter_=2 epochs"):
+        interrupted.fit(*data)
+    assert interrupted.n_iter_ == 2
+    short = clone(estimator).set_params(max_epochs=2)
+    short.set_params(**({"n_split_epochs": 0} if "FedOnce" in repr(short) else {}))
+    if n_before:
+        short.set_params(pretraining_epochs=1)
+    short.fit(*data)
+    assert interrupted.loss_curve_ == short.loss_curve_[:2]
+    answer = "predict_proba" if hasattr(short, "predict_proba") else "predict"
+    ours, theirs = (getattr(each, answer)(data[0]) for each in (interrupted, short))
+    assert (ours == theirs).all()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("estimator", [ROUNDS["SplitNN"], ROUNDS["vFedSec"]])
+def test_an_earlier_fit_survives_an_interrupted_one(estimator):
+    fitted = clone(estimator).fit(X, y)
+    before = fitted.predict_proba(X)
+    fitted.set_callbacks(Interrupting(2))
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X[:, ::-1], y)
+    assert (fitted.predict_proba(X) == before).all()
+    assert fitted.n_iter_ == 4
+
+
+def test_who_interrupts_twice_does_not_wait():
+    estimator = clone(ROUNDS["SplitNN"]).set_callbacks(Interrupting(2, times=2))
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(X, y)
+    assert not hasattr(estimator, "classes_")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_pretraining_that_is_interrupted_leaves_nothing():
+    estimator = clone(ROUNDS["TabVFL"]).set_callbacks(Interrupting(1))
+    with pytest.raises(KeyboardInterrupt), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.fit(X, y)
+    assert not hasattr(estimator, "loss_curve_")
