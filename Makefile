@@ -3,6 +3,8 @@
 #              but the slow ones, each of which has a quicker sibling here
 # make test-slow     run the slow tests
 # make test-lowest   run the tests' core on the lowest versions that are allowed
+# make test-wheel    build the sdist and from it the wheel, install it in an environment
+#              of its own, and run the README's examples there
 # make docs    install into .venv and build docs/_build/html
 # make clean   remove .venv and everything that was built
 
@@ -24,7 +26,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-slow test-lowest docs clean
+.PHONY: demo test test-slow test-lowest test-wheel docs clean
 
 demo: .venv/.installed-frames
 	$(BIN)/python examples/demo.py
@@ -43,12 +45,26 @@ test-lowest: .venv-lowest/.installed
 	.venv-lowest/bin/python -m pytest -q -W ignore::DeprecationWarning $(PARALLEL) \
 		-m "not slow" $(CORE)
 
+# Whatever the checkout has and the wheel lacks, such as a module of a new folder, fails
+# here: the examples run where there is no checkout.
+test-wheel: .venv/.installed-test
+	rm -rf build dist .venv-wheel
+	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet -c constraints.txt "$$(ls dist/*.whl)[frames,plot]"
+	mkdir .venv-wheel/tests
+	cp README.md .venv-wheel/
+	cp tests/test_readme.py .venv-wheel/tests/
+	cd .venv-wheel && bin/python -c "import runpy; \
+		checks = runpy.run_path('tests/test_readme.py'); \
+		[each() for name, each in checks.items() if name.startswith('test_')]"
+
 docs: .venv/.installed-docs
 	rm -rf $(DOCS)
 	$(BIN)/sphinx-build -W -n -q -b html docs docs/_build/html
 
 clean:
-	rm -rf .venv .venv-lowest build dist *.egg-info $(DOCS)
+	rm -rf .venv .venv-lowest .venv-wheel build dist *.egg-info $(DOCS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
