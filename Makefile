@@ -50,6 +50,7 @@ test-lowest: .venv-lowest/.installed
 test-wheel: .venv/.installed-test
 	rm -rf build dist .venv-wheel
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	rm -rf build *.egg-info
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install --quiet -c constraints.txt "$$(ls dist/*.whl)[frames,plot]"
 	mkdir .venv-wheel/tests
