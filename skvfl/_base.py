@@ -65,6 +65,8 @@ from skvfl.partition._partitioner import (
 # Guards the one attribute that sessions opened by several threads write. It belongs to
 # the module, because an estimator with a lock could not be pickled.
 _ADDING = Lock()
+# What a fit that goes on from an earlier one must find as it was.
+_SAME_WHEN_WARM = "n_features_in_", "feature_names_in_"
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -254,7 +256,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         X = _check_table(X)
         check_entries(_num_samples(y), _num_samples(X), "y")
         # A fit that fails must not leave the parties of an earlier one to predict with.
-        self._was_fitted = self.__dict__.pop("_parties", None) is not None
+        earlier = self.__dict__.pop("_parties", None)
+        self._was_fitted = earlier is not None
+        self._earlier = earlier if getattr(self, "warm_start", False) else None
+        known = [getattr(self, each, None) for each in _SAME_WHEN_WARM]
         self.__dict__.pop("_n_columns", None)
         # A federation knows its members' names alone, so the partition is of the one
         # table that is here, and the order of the names is the federation's.
@@ -278,6 +283,13 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             self.feature_names_in_ = self.partition_.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+        if self._earlier is not None:
+            found = [getattr(self, each, None) for each in _SAME_WHEN_WARM]
+            if not all(map(np.array_equal, known, found)):
+                raise ValueError(
+                    "warm_start=True goes on with the models of the last fit, and this "
+                    "table has other columns: set warm_start=False"
+                )
         written = self.partition_.parties_
         if isinstance(self.parties, Federation):
             return X
@@ -368,6 +380,12 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         return self._reopen(X, current_log(), self._active)
 
+    def _begin_curves(self):
+        """Curves of the losses; with ``warm_start`` the training loss goes on."""
+        before = [] if self._earlier is None else self.loss_curve_
+        # A copy, because an earlier fit survives this one if it fails.
+        self.loss_curve_, self.validation_loss_curve_ = list(before), []
+
     def _so_far(self, session, **more):
         """Attributes of an estimator with what has been learnt so far.
 
@@ -404,7 +422,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         session : Session
             For a ``with`` statement. ``_n_columns`` knows of these members.
         """
-        opening = self._opening(roster, names)
+        opening = self._opening(roster, names, fitted=self._earlier)
         return self._begin(roster, log, centre, opening, fitting=True)
 
     def _opening(self, roster, names=None, *, settings=None, fitted=None):
@@ -640,11 +658,16 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """Classes as 0 … K - 1; sets ``classes_``."""
         if y is None:
             validate_data(self, y=None)
-        self.classes_, codes = np.unique(
-            as_classes(read_labels(y)), return_inverse=True
-        )
-        if len(self.classes_) < 2:
+        classes, codes = np.unique(as_classes(read_labels(y)), return_inverse=True)
+        if len(classes) < 2:
             raise ValueError("y holds one class only; a classifier needs at least two")
+        warm = getattr(self, "warm_start", False) and hasattr(self, "_parties")
+        if warm and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                "warm_start=True goes on with the models of the last fit, and y has "
+                "other classes: set warm_start=False"
+            )
+        self.classes_ = classes
         return codes.astype(np.int64)
 
     def _encode_target(self, y):

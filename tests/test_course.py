@@ -1,7 +1,6 @@
 """What callbacks learn of a fit while it runs, and what an interrupt leaves."""
 
 import signal
-import warnings
 
 import numpy as np
 import pytest
@@ -156,7 +155,57 @@ def test_who_interrupts_twice_does_not_wait():
 
 def test_pretraining_that_is_interrupted_leaves_nothing():
     estimator = clone(ROUNDS["TabVFL"]).set_callbacks(Interrupting(1))
-    with pytest.raises(KeyboardInterrupt), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.raises(KeyboardInterrupt):
         estimator.fit(X, y)
     assert not hasattr(estimator, "loss_curve_")
+
+
+WARM = [name for name in ROUNDS if "FedOnce" not in name]
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_a_warm_start_goes_on(name):
+    estimator = clone(ROUNDS[name]).set_params(warm_start=True)
+    data = data_of(estimator)
+    estimator.fit(*data)
+    first, fitted = list(estimator.loss_curve_), dict(vars(estimator))
+    cold = clone(estimator).fit(*data)
+    n_iter = estimator.fit(*data).n_iter_
+    assert n_iter == len(estimator.loss_curve_) == 8
+    assert estimator.loss_curve_[:4] == first
+    # It begins where the first fit has ended, and not where a new model would.
+    assert max(estimator.loss_curve_[4:]) < first[0]
+    assert min(estimator.loss_curve_[4:]) < first[-1]
+    # The first fit's models are untouched, whatever the second did.
+    vars(estimator).update(fitted)
+    answer = "predict_proba" if hasattr(cold, "predict_proba") else "predict"
+    ours, theirs = (getattr(each, answer)(data[0]) for each in (estimator, cold))
+    assert (ours == theirs).all()
+
+
+def test_a_warm_start_over_processes_gives_the_same_bits():
+    options = {**QUICK, "max_epochs": 2, "warm_start": True}
+    local, apart = (
+        SplitNNClassifier(**options, transport=how).fit(X, y).fit(X, y)
+        for how in ("local", "process")
+    )
+    assert local.loss_curve_ == apart.loss_curve_
+    assert (local.predict_proba(X) == apart.predict_proba(X)).all()
+
+
+def test_a_warm_start_needs_the_same_columns_and_classes():
+    estimator = clone(ROUNDS["SplitNN"]).set_params(warm_start=True).fit(X, y)
+    before = estimator.predict_proba(X)
+    with pytest.raises(ValueError, match="other columns: set warm_start=False"):
+        estimator.fit(X[:, :10], y)
+    with pytest.raises(ValueError, match="other classes: set warm_start=False"):
+        estimator.fit(X, y + 1)
+    assert (estimator.predict_proba(X) == before).all()
+
+
+def test_an_interrupted_fit_goes_on_with_a_warm_start():
+    estimator = clone(ROUNDS["SplitNN"]).set_params(warm_start=True)
+    estimator.set_callbacks(Interrupting(2))
+    with pytest.warns(InterruptedFitWarning):
+        estimator.fit(X, y)
+    assert estimator.set_callbacks().fit(X, y).n_iter_ == 6

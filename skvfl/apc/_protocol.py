@@ -129,7 +129,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                     self._check_aligned_labels(labels, aligned)
                 self._learn(session, int(aligned.sum()), course)
             self._parties = session.parties
-            # Kept from fit, because a parameter may be set to something else afterwards.
+            # Kept from fit, because a parameter may be set to something else later.
             self._serves_alone = self.inference == "active"
         return self
 

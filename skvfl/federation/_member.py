@@ -12,7 +12,7 @@ from skvfl._random import branch, seed_party
 from skvfl._rows import rows_without_values
 from skvfl.exceptions import PartyError, PartyValueError, SettingsError, StateError
 from skvfl.federation._holding import Holding, Labels
-from skvfl.federation._party import Party, SealedParty, bare, shielded
+from skvfl.federation._party import Earlier, Party, SealedParty, bare, shielded
 from skvfl.federation._settings import Settings, settings_of
 from skvfl.partition._transformers import resolve_transformer
 
@@ -166,6 +166,8 @@ class Member:
             self.go_on()
         self.party = self.go_on() if role is None else self._make(role, settings)
         self.party.hold(holding)
+        if role is not None and self.fitted is not None:
+            self.party.hold(Earlier(self.fitted))
         empty = rows_without_values(holding.block)
         return {
             "n_columns": holding.n_columns,

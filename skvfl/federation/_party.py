@@ -7,6 +7,7 @@ import logging
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -110,6 +111,26 @@ class Party:
         """Forget what is held of one kind, if anything is."""
         self._states.pop(kind, None)
 
+    def take_over(self, *names: str) -> bool:
+        """Take what an earlier run made, if this one goes on from it.
+
+        Parameters
+        ----------
+        *names : str
+            Attributes; copies of them, since the earlier fit must survive a later one
+            that fails.
+
+        Returns
+        -------
+        goes_on : bool
+        """
+        if not self.holds(Earlier):
+            return False
+        earlier = self.held(Earlier).party
+        for name in names:
+            setattr(self, name, copy.deepcopy(getattr(earlier, name)))
+        return True
+
     def again(self) -> Self:
         """The same party for another run, which holds nothing; models are shared."""
         # Shallow: models are shared, and two predictions at once hold different tables.
@@ -148,6 +169,13 @@ class Party:
         if not getattr(method, "__skvfl_operation__", False):
             raise PartyError(self.name, f"it offers no operation {operation!r}")
         return shielded(self.name, operation, partial(method, self), arguments)
+
+
+@dataclass
+class Earlier:
+    """What a party learnt in a fit that this run goes on from."""
+
+    party: Party
 
 
 class SealedParty(Party):

@@ -81,6 +81,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
     }
 
     def __init__(
@@ -100,6 +101,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
         transport="local",
         random_state=None,
     ):
@@ -117,6 +119,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
         self.transport = transport
         self.random_state = random_state
 
@@ -154,7 +157,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             **order,
         )
         batches = batch_bounds(n_train, self.batch_size)
-        self.loss_curve_, self.validation_loss_curve_ = [], []
+        self._begin_curves()
         for to_epoch in to_epochs.spawn(self.max_epochs):
             task = course.begin("epoch", may_end=True)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
@@ -282,6 +285,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
+        epochs and with new optimisers; what prepares the columns stays as it was.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -369,6 +375,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -388,6 +395,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start,
             transport=transport,
             random_state=random_state,
         )
@@ -480,6 +488,9 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
+        epochs and with new optimisers; what prepares the columns stays as it was.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

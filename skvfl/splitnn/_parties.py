@@ -225,11 +225,15 @@ class BottomParty(SplitParty):
         return width
 
     def _prepare(self, seed):
-        inputs = run(self._transformer.fit_transform, self.held(Holding).block)
+        block, goes_on = self.held(Holding).block, self.take_over("_transformer")
+        transformer = self._transformer
+        prepare = transformer.transform if goes_on else transformer.fit_transform
+        inputs = run(prepare, block)
         # Sorted once here, so that batches and held-out rows are slices from now on.
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
-        self._bottom = self._build_bottom(inputs.shape[1], self._generator)
+        if not self.take_over("_bottom"):
+            self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         # A user's network may have another width than ``cut_width``. In evaluation mode
         # this row draws nothing and leaves running statistics as they are.
         with torch.inference_mode():
@@ -318,7 +322,8 @@ class TopParty(BottomParty):
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
-        self._top = self._build_top(n_inputs, self._generator)
+        if not self.take_over("_top", "_codec"):
+            self._top = self._build_top(n_inputs, self._generator)
         # One optimiser takes both models: one way back reaches both.
         self.hold(Training(trainer(self._models(), self._optimize)))
         labels = self.held(Holding).labels

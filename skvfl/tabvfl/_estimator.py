@@ -52,6 +52,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
         "failure": [ClientFailures, None],
         "on_failure": [StrOptions({"cache", "zeros", "raise"})],
     }
@@ -84,6 +85,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
         failure=None,
         on_failure="cache",
         transport="local",
@@ -114,6 +116,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
         self.failure = failure
         self.on_failure = on_failure
         self.transport = transport
@@ -127,9 +130,9 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         with training as (session, course):
             self._check_sizes(n_rows)
             self.failures_ = []
-            self.pretraining_loss_curve_, self.loss_curve_ = [], []
+            self._begin_curves()
+            self.pretraining_loss_curve_ = []
             self.pretraining_validation_loss_curve_ = []
-            self.validation_loss_curve_ = []
             # The order of the rows is public, so its branch leads to no party's stream.
             protocol = Training(self, session, n_rows, branch(root, 2), course)
             protocol.run()
@@ -326,6 +329,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
+        epochs and with new optimisers; what prepares the columns stays as it was.
     failure : ClientFailures or None, default=None
         Simulates parties that are offline for whole epochs.
     on_failure : {"cache", "zeros", "raise"}, default="cache"
@@ -468,6 +474,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
         failure=None,
         on_failure="cache",
         class_weight=None,
@@ -500,6 +507,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start,
             failure=failure,
             on_failure=on_failure,
             transport=transport,

@@ -495,8 +495,10 @@ class HostParty(GuestParty):
         networks, generator = self._networks, self._generator
         # All are named: who is offline later has its share of the outputs still.
         self.hold(Shares(_slices(shares), sum(shares.values())))
-        self._top = networks.top(n_columns, generator, len(shares))
-        self._mapping = normal_linear(networks.n_d, self._codec.n_outputs, generator)
+        if not self.take_over("_top", "_mapping", "_codec"):
+            n_outputs = self._codec.n_outputs
+            self._top = networks.top(n_columns, generator, len(shares))
+            self._mapping = normal_linear(networks.n_d, n_outputs, generator)
         labels = self.held(Holding).labels
         order = public_order(seed, len(labels.values))
         lessons = Lessons.of(self._codec, labels, order)

@@ -134,7 +134,8 @@ class Training:
     def run(self):
         """Preparation, pretraining, finetuning."""
         self.prepare()
-        if self.estimator.pretrain:
+        # What labels have taught would be lost.
+        if self.estimator.pretrain and self.estimator._earlier is None:
             phase = self._pretraining()
             if self.estimator.design == "local":
                 self.pretrain_apart(phase)

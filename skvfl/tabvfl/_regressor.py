@@ -72,6 +72,9 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
+        epochs and with new optimisers; what prepares the columns stays as it was.
     failure : ClientFailures or None, default=None
         Simulates parties that are offline for whole epochs.
     on_failure : {"cache", "zeros", "raise"}, default="cache"

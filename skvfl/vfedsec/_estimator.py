@@ -19,6 +19,7 @@ from skvfl._random import branch, deal, one_way, seed_sequence
 from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
+from skvfl.federation._party import Earlier
 from skvfl.partition._partitioner import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
@@ -44,6 +45,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
         "clients": [dict, None],
         "bits": [Options(Integral, {32, 64})],
         "bound": [Interval(Real, 0, None, closed="neither")],
@@ -74,6 +76,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
         key_rings=None,
         record_server_view=False,
         transport="local",
@@ -97,6 +100,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
         self.key_rings = key_rings
         self.record_server_view = record_server_view
         self.transport = transport
@@ -160,7 +164,11 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
         nothing = Holding(np.empty((0, 0)))
         home = Member(SERVER, nothing, streams[SERVER], self._own_ring(SERVER))
-        return self._settings(SERVER).make(home)
+        server = self._settings(SERVER).make(home)
+        if self._earlier is not None:
+            server.hold(Earlier(self._server))
+            server.take_over("_top")
+        return server
 
     def _make_members(self, X, root, labels, dealt):
         """A member for each client, with the rows that the simulation deals it."""
@@ -348,6 +356,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
+        epochs and with new optimisers; what prepares the columns stays as it was.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     key_rings : dict of str to KeyRing, default=None
@@ -471,6 +482,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
         class_weight=None,
         key_rings=None,
         record_server_view=False,
@@ -496,6 +508,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start,
             key_rings=key_rings,
             record_server_view=record_server_view,
             transport=transport,
@@ -596,6 +609,9 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
+        epochs and with new optimisers; what prepares the columns stays as it was.
     key_rings : dict of str to KeyRing, default=None
         Lasting identities of clients and of ``"server"``; others make new ones.
     record_server_view : bool, default=False

@@ -330,13 +330,16 @@ class SecureClient(Party):
             # An active party without columns still has the bias of the secure layer.
             self._bottom = _Bias(self._agreement.width)
         else:
-            inputs = run(self._transformer.fit_transform, self.held(Rows).block)
+            goes_on, transformer = self.take_over("_transformer"), self._transformer
+            prepare = transformer.transform if goes_on else transformer.fit_transform
+            inputs = run(prepare, self.held(Rows).block)
             self.hold(Inputs(tensor(inputs)))
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
             if self.name != self._agreement.active:
                 # Several biases would add up to one that each party trains, at a rate
                 # that grows with the number of parties.
                 _drop_last_bias(self._bottom)
+        self.take_over("_bottom")
         self.hold(Training(trainer({"_bottom": self._bottom}, self._optimize)))
         self._check_bottom()
 
@@ -587,6 +590,7 @@ class ActiveClient(SecureClient):
     def begin_training(self):
         """Choose an order of all rows, the last of which may be held out."""
         labels = self.held(Holding).labels
+        self.take_over("_codec")
         encoded, weights = self._codec.encode(labels.values), labels.weights
         # The smallest type that holds all codes: they are sent with every batch.
         if labels.n_classes is not None:

@@ -520,7 +520,7 @@ class Protocol:
         # The last rows of the active client's order are held out, so two numbers name a
         # batch of either kind.
         batches = batch_bounds(n_train, estimator.batch_size)
-        estimator.loss_curve_, estimator.validation_loss_curve_ = [], []
+        estimator._begin_curves()
         server.begin_training()
         session.tell("begin_training", to=active)
         for _ in range(estimator.max_epochs):
