@@ -13,7 +13,7 @@ import numpy as np
 from skvfl._sklearn import StrOptions, validate_params
 from skvfl.exceptions import AlignmentError
 from skvfl.partition._columns import column_names, look_alike
-from skvfl.partition._partitioner import party_name
+from skvfl.partition._names import party_name
 
 __all__ = ["Alignment", "align", "match"]
 
@@ -130,7 +130,9 @@ def align(tables, on, *, active=0, keep="active", duplicates="raise"):
     blocks = [
         # The active party may hold labels alone; a frame without columns has no rows
         # either, and could not stand beside the others.
-        each.take(positions[name][kept]) for name, each in keyed.items() if each.columns
+        each.take(positions[name][kept])
+        for name, each in keyed.items()
+        if each.columns
     ]
     return Alignment(
         nw.concat(blocks, how="horizontal").to_native(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from contextlib import nullcontext
 from numbers import Integral
 
@@ -13,9 +11,8 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._cells import unquoted
 from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._rows import apply
 from skvfl._sklearn import (
@@ -27,7 +24,6 @@ from skvfl._sklearn import (
     _fit_context,
     _get_container_adapter,
     _get_output_config,
-    _safe_indexing,
     _VisualBlock,
 )
 from skvfl._warnings import speaking_for
@@ -43,15 +39,17 @@ from skvfl.partition._columns import (
     column_names,
     describe,
     look_alike,
-    refuse_masked,
     resolve,
+)
+from skvfl.partition._names import (
+    _check_names,
+    _check_overlap,
+    party_name,
 )
 from skvfl.partition._preprocessing import PartyPreprocessor
 from skvfl.partition._splitters import RoundRobin
+from skvfl.partition._tables import _check_table, _take_columns
 from skvfl.partition._transformers import resolve_transformer
-
-CHUNK_ROWS = 512
-RESERVED_NAMES = ("drop", "raise", "server")
 
 
 class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator):
@@ -629,52 +627,6 @@ def as_partition(parties):
     return VerticalPartitioner(parties=parties)
 
 
-def party_name(names, active):
-    """Name of the active party, which is given by name or by position."""
-    names = list(names)
-    is_position = isinstance(active, Integral) and not isinstance(active, bool)
-    if is_position and -len(names) <= active < len(names):
-        return names[active]
-    if active in names:
-        return active
-    raise ValueError(f"active={active!r} is not one of the parties {names}")
-
-
-def canonical_order(parties):
-    """Parties in an order that does not depend on how a dict or a list was written.
-
-    They stand as their first columns do in the table, which is how most people write
-    them; parties of the same first column by name, ``party2`` before ``party10``.
-
-    Parameters
-    ----------
-    parties : dict of str to ndarray of int
-        Positions of the columns that each party holds; a party without any comes first.
-
-    Returns
-    -------
-    parties : dict of str to ndarray of int
-    """
-
-    def key(name):
-        # Every second part is a run of digits.
-        parts = re.split(r"(\d+)", name)
-        natural = [int(part) if i % 2 else part for i, part in enumerate(parts)]
-        return min(parties[name], default=-1), natural, name
-
-    return {name: parties[name] for name in sorted(parties, key=key)}
-
-
-def _take_columns(X, positions):
-    """Copy columns, an array's into column order, which later work on them likes."""
-    if not isinstance(X, np.ndarray):
-        return _safe_indexing(X, positions, axis=1)
-    block = np.empty((len(X), len(positions)), dtype=X.dtype, order="F")
-    for start in range(0, len(X), CHUNK_ROWS):
-        block[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, positions]
-    return block
-
-
 def _box(transformer):
     """Show a transformer without what a party's fitted clone learnt."""
     is_text = isinstance(transformer, str)
@@ -711,83 +663,6 @@ def _run(name, method, block):
     return output
 
 
-def _check_table(X):
-    """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
-    refuse_masked(X)
-    _refuse_several(X)
-    if hasattr(X, "collect"):
-        raise TypeError("X is a lazy frame; call its collect() first")
-    if type(X).__module__.startswith("pyarrow"):
-        X = X.to_pandas()  # whose columns have names and can be picked
-    is_frame = hasattr(X, "columns") and hasattr(X, "shape")
-    if not is_frame and not isinstance(X, np.ndarray) and not sparse.issparse(X):
-        X = _as_cells(X)
-    if len(X.shape) != 2:
-        raise ValueError(
-            f"X: Expected 2D array, got {len(X.shape)}D array instead. Reshape your "
-            "data to (n_samples, n_features)."
-        )
-    for count, what in zip(X.shape, ("sample(s)", "feature(s)"), strict=True):
-        if not count:
-            raise ValueError(
-                f"X: Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
-                "is required."
-            )
-    if is_frame:
-        return X
-    settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
-    return unquoted(check_array, X, ensure_all_finite=False, **settings)
-
-
-def _as_cells(X):
-    """Array of a list of rows, or of anything else that is like one."""
-    try:
-        table = np.asarray(X)
-        if table.dtype.kind in "US" and not hasattr(X, "dtype"):
-            table = np.asarray(X, dtype=object)
-    except ValueError:
-        raise ValueError(
-            f"X is a {type(X).__name__} whose rows are of different lengths: give a "
-            "table, with the same columns in every row"
-        ) from None
-    if not table.ndim:
-        raise ValueError(
-            f"X is a {type(X).__name__} where a table is due: Expected 2D array, got "
-            "0D array instead. Reshape your data to (n_samples, n_features)."
-        )
-    return table
-
-
-def _refuse_several(X):
-    """Refuse a table for each party where one table of all is due."""
-    is_dict = isinstance(X, Mapping) and not sparse.issparse(X)  # a DOK is a dict
-    if is_dict or (
-        isinstance(X, list | tuple)
-        and any(hasattr(each, "columns") or getattr(each, "ndim", 1) > 1 for each in X)
-    ):
-        what = "entries" if is_dict else "tables"
-        raise TypeError(
-            f"X is a {type(X).__name__} of {len(X)} {what} where one table with the "
-            "columns of all parties is due: skvfl.alignment.align makes it of one "
-            "table for each party and returns it as .table; of columns by name, "
-            "pandas.DataFrame(X) makes it"
-        )
-
-
-def _check_names(parties):
-    for name in parties:
-        if not isinstance(name, str):
-            raise ValueError(
-                f"the name of a party must be a string, got {name!r} of type "
-                f"{type(name).__name__}"
-            )
-        if not name or "__" in name or name in RESERVED_NAMES:
-            raise ValueError(
-                f"party name {name!r} is not allowed: a name is not empty, holds no "
-                f"double underscore and is none of {RESERVED_NAMES}"
-            )
-
-
 def _check_triples(parties):
     for entry in parties:
         if not (isinstance(entry, tuple) and len(entry) == 3):
@@ -805,16 +680,3 @@ def _check_triples(parties):
         raise ValueError(
             f"party names {sorted(taken)} are parameters of VerticalPartitioner"
         )
-
-
-def _check_overlap(held, names):
-    owner = {}
-    for party, positions in held.items():
-        for position in positions:
-            if position in owner:
-                raise ValueError(
-                    f"{describe(position, names)} is held by both "
-                    f"{owner[position]!r} and {party!r}; set allow_overlap=True if "
-                    "they really share it"
-                )
-            owner[position] = party

@@ -18,7 +18,7 @@ from skvfl._random import branch, deal, one_way, seed_sequence
 from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_samples
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
-from skvfl.partition._partitioner import _check_table
+from skvfl.partition._tables import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
 from skvfl.vfedsec._agreement import KEY_RING
