@@ -116,7 +116,6 @@ def apply(
     InvalidOutputError
         If the output is no table, or has other rows than the block.
     """
-    # The cells of the last step's output say nothing about the rows of the first.
     steps = _steps(method)
     if steps is not None:
         for step in steps:

@@ -396,8 +396,7 @@ def weights_of_classes(class_weight, classes, codes):
         unknown = sum(label not in known for label in class_weight)
         # A dictionary for several tasks may name more labels than y holds. But if
         # classes go without a weight at the same time, the labels are most likely of
-        # another type ("1" for 1), and scikit-learn would silently weigh those classes
-        # 1.
+        # another type ("1" for 1). scikit-learn refuses them too, and quotes labels.
         if unknown and len(class_weight) - unknown < len(known):
             raise ValueError(
                 f"class_weight names {unknown} labels that y does not hold, and has "

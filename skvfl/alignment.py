@@ -286,7 +286,7 @@ def _read_ids(name, key, ids):
 
 def _plain(value):
     """A whole number as an int, whatever its type."""
-    # A column with one missing id is read as floats, so that 7 arrives as 7.0.
+    # A column that once had a missing id was read as floats, so that 7 arrives as 7.0.
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole else value
 

@@ -318,10 +318,8 @@ def load(name, *, data_home=None, n_rows=None, random_state=0):
     if name not in _DATASETS:
         raise ValueError(f"There is no data set {name!r}; choose from {[*_DATASETS]}.")
     dataset = _DATASETS[name]
-    # The sample is drawn before columns are dropped, because it is stratified by the
-    # target. It keeps the row numbers of the file, which tell rows of two samples
-    # apart.
     frame = _read(name, dataset, data_home)
+    # Before the target is taken off, because the sample is stratified by it.
     if n_rows is not None:
         frame = _sample(frame, name, dataset, n_rows, random_state)
     target = frame.pop(dataset.target)

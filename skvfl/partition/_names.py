@@ -13,6 +13,7 @@ RESERVED_NAMES = ("drop", "raise", "server")
 def party_name(names, active):
     """Name of the active party, which is given by name or by position."""
     names = list(names)
+    # True is an integer to Python, and would name the second party.
     is_position = isinstance(active, Integral) and not isinstance(active, bool)
     if is_position and -len(names) <= active < len(names):
         return names[active]
@@ -53,6 +54,8 @@ def _check_names(parties):
                 f"the name of a party must be a string, got {name!r} of type "
                 f"{type(name).__name__}"
             )
+        # Double underscores separate names in parameters and in output columns; the
+        # other words mean something as a remainder, or in the log.
         if not name or "__" in name or name in RESERVED_NAMES:
             raise ValueError(
                 f"party name {name!r} is not allowed: a name is not empty, holds no "
@@ -61,6 +64,7 @@ def _check_names(parties):
 
 
 def _check_overlap(held, names):
+    # By the first owner, so that the message names both parties.
     owner = {}
     for party, positions in held.items():
         for position in positions:

@@ -228,6 +228,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         -------
         self : VerticalPartitioner
         """
+        # First, because the names before "__" in the other parameters are those of the
+        # new parties.
         if "parties" in params:
             super().set_params(parties=params.pop("parties"))
         own = self._own_transformers
@@ -238,6 +240,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 nested.setdefault(name, {})[parameter] = params.pop(key)
             else:
                 own[name] = params.pop(key)
+                # A new list: a clone shares the old one with the estimator that it was
+                # cloned from.
                 self.parties = [
                     (other, own[other], columns) for other, _, columns in self.parties
                 ]
@@ -289,10 +293,15 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _fit_transform(self, X, y):
         X = self._fit_columns(X, y)
         transformers = self._make_transformers()
+        # Told of before the parties start, so that a progress bar knows how many there
+        # are.
         context = self._init_callback_context(
             max_subtasks=len(transformers), sequential_subtasks=self.n_jobs is None
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        # Workers of joblib get this thread's settings, and each party's transformer
+        # returns the kind of table asked for; so nothing is converted when outputs are
+        # joined.
         with config_context(transform_output=self._container):
             fitted = Parallel(n_jobs=self.n_jobs)(
                 delayed(_fit_transform_party)(
@@ -349,6 +358,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 )
                 for name, transformer in self.transformers_.items()
             )
+        # A column more or less would shift all parties that follow into other columns
+        # of a model fitted on the joined table.
         for name, output in zip(self.transformers_, outputs, strict=True):
             place = self.output_slices_[name]
             if output.shape[1] != place.stop - place.start:
@@ -422,6 +433,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X = _check_table(X)
         names = column_names(X)
         validate_data(self, X, skip_check_array=True)
+        # Labels of any type, not only names, so that tables with integer labels are
+        # matched too.
         self._labels = column_labels(X)
         held = self._deal(X, y, names, self._root(sequence))
         _check_names(held)
@@ -485,10 +498,12 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if isinstance(parties, Integral):
             parties = RoundRobin(int(parties))
         if hasattr(parties, "split_columns"):
+            # A clone, because fit leaves the user's own splitter as it was.
             self.splitter_ = seed_missing(clone(parties), sequence)
             parties = self.splitter_.split_columns(X, y)
             # A splitter answers with positions, for which no table is needed any more.
             X = np.empty((0, self.n_features_in_))
+        # A refit without a splitter must not show what an earlier one measured.
         elif hasattr(self, "splitter_"):
             del self.splitter_
         if isinstance(parties, list):
@@ -505,6 +520,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         for positions in held.values():
             claimed[positions] = True
         unclaimed = np.flatnonzero(~claimed)
+        # The name of a party comes first: no party may be called "drop" or "raise".
         if self.remainder in held:
             positions = np.concatenate([held[self.remainder], unclaimed])
             held[self.remainder] = positions.astype(int)
@@ -527,6 +543,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X = _check_table(X)
         column_names(X)
         expected, labels = self._labels, column_labels(X)
+        # Without labels on either side there are only positions to go by; scikit-learn
+        # then checks their number.
         if expected is None or labels is None or labels == expected:
             validate_data(self, X, reset=False, skip_check_array=True)
             return X, self.parties_
@@ -540,6 +558,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                         f"table{look_alike(expected[i], labels)}"
                     )
             held[party] = np.array([place[expected[i]] for i in positions], int)
+        # New columns are an error, because one that was renamed would otherwise be
+        # ignored.
         known = set(expected)
         unknown = [str(label) for label in labels if label not in known]
         if unknown and self.remainder != "drop":
@@ -564,6 +584,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return _get_output_config("transform", self)["dense"]
 
     def _side_by_side(self, outputs):
+        # Sparse once one party is: the dense form of its columns may not fit in memory.
         if any(sparse.issparse(output) for output in outputs):
             return sparse.hstack(outputs).tocsr()
         if self._container != "default":
@@ -571,6 +592,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             if all(adapter.is_supported_container(output) for output in outputs):
                 for i, output in enumerate(outputs):
                     unique = [f"{i}__{j}" for j in range(output.shape[1])]
+                    # Two parties may use one name for an output; scikit-learn sets the
+                    # final names after this, and polars refuses to join frames with
+                    # equal ones.
                     adapter.rename_columns(output, unique)
                 return adapter.hstack(outputs)
         return np.hstack([np.asarray(output) for output in outputs])
@@ -578,6 +602,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _sk_visual_block_(self):
         if hasattr(self, "transformers_"):
             own = self._own_transformers
+            # The box shows the transformer as the user gave it. A fitted one would show
+            # medians and categories of a party's rows to whoever displays the
+            # estimator.
             transformers = {
                 name: _box(own.get(name, self.transformer))
                 for name in self.transformers_
@@ -599,6 +626,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         transformers = self._own_transformers.values() or [self.transformer]
+        # The partitioner takes what every party's transformer takes, and no more.
         inner = [
             get_tags(resolve_transformer(transformer)) for transformer in transformers
         ]
@@ -622,6 +650,8 @@ def as_partition(parties):
     """A fresh, unfitted partitioner from anything that ``parties`` accepts."""
     if isinstance(parties, VerticalPartitioner):
         return clone(parties)
+    # Members of a federation hold their columns themselves, so that what the centre
+    # partitions is the active party's table alone.
     if isinstance(parties, Federation):
         return VerticalPartitioner(parties=1)
     return VerticalPartitioner(parties=parties)
@@ -635,6 +665,7 @@ def _box(transformer):
 
 
 def _fit_transform_party(name, transformer, block, caller, context):
+    # Most transformers of others do not know callbacks, and would fail on being told.
     nested = hasattr(transformer, "set_callbacks")
     with context.propagate_callback_context(transformer) if nested else nullcontext():
         context.call_on_fit_task_begin(estimator=caller)
@@ -656,8 +687,12 @@ def _run(name, method, block):
     except InvalidOutputError as exc:
         raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
+        # A note, not another message: type and text of the error stay what the caller
+        # expects of that transformer.
         exc.add_note(f"in the transformer of party {name!r}")
         raise
+    # A transformer may number its rows anew; blocks of two indices would be joined by
+    # label.
     if hasattr(output, "iloc") and hasattr(block, "iloc"):
         output = output.set_axis(block.index)
     return output
@@ -675,6 +710,7 @@ def _check_triples(parties):
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"duplicate party names {repeated}")
+    # ``set_params`` could not tell such a party's transformer from the parameter.
     taken = set(names).intersection(VerticalPartitioner().get_params(deep=False))
     if taken:
         raise ValueError(

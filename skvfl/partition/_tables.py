@@ -17,6 +17,8 @@ CHUNK_ROWS = 512
 
 def _check_table(X):
     """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
+    # Each has a shape or a length as well, and would fail below with a message about
+    # something else.
     refuse_masked(X)
     _refuse_several(X)
     if hasattr(X, "collect"):
@@ -39,6 +41,9 @@ def _check_table(X):
             )
     if is_frame:
         return X
+    # Nothing about cells is decided for all: each party's transformer says whether it
+    # takes text, missing or infinite ones. Errors of the check may quote a cell, hence
+    # unquoted.
     settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
     return unquoted(check_array, X, ensure_all_finite=False, **settings)
 
@@ -47,6 +52,7 @@ def _as_cells(X):
     """Array of a list of rows, or of anything else that is like one."""
     try:
         table = np.asarray(X)
+        # numpy turns a list of numbers and text into text, None into "None".
         if table.dtype.kind in "US" and not hasattr(X, "dtype"):
             table = np.asarray(X, dtype=object)
     except ValueError:
@@ -82,6 +88,8 @@ def _take_columns(X, positions):
     """Copy columns, an array's into column order, which later work on them likes."""
     if not isinstance(X, np.ndarray):
         return _safe_indexing(X, positions, axis=1)
+    # In pieces: picking columns of a whole array in row order misses the cache with
+    # every cell.
     block = np.empty((len(X), len(positions)), dtype=X.dtype, order="F")
     for start in range(0, len(X), CHUNK_ROWS):
         block[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, positions]
