@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil
 from numbers import Integral, Real
 
-import numpy as np
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -21,7 +19,7 @@ from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._steps import batch_bounds, epoch_loss
+from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
 from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
 
@@ -134,10 +132,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         passive = [name for name in self._holders if name != active]
         to_table, to_epochs = sequence.spawn(2)
         session.begin_round()
-        n_held_out = (
-            ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
-        )
-        n_train = n_rows - n_held_out
+        n_train = n_rows - n_held_out(self, n_rows)
         # All parties sort their rows by one seed before anything else. The last rows of
         # that order are held out, so a batch of either kind is named by two numbers.
         order = {"seed": int_seed(to_table)}
@@ -190,7 +185,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         if not curve or loss < min(curve):
             session.tell("remember", to={*passive, active})
         curve.append(loss)
-        return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
+        return has_stalled(curve, self.n_iter_no_change)
 
     def _serve(self, X, operation):
         """What the active party computes for rows to be served."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from numbers import Integral, Real
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -16,6 +15,7 @@ from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
+from skvfl.nn._steps import n_held_out
 from skvfl.nn._tabnet import MASKS
 from skvfl.tabvfl._parties import GuestSettings, HostSettings
 from skvfl.tabvfl._protocol import ClientFailures, Training
@@ -148,7 +148,9 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _check_sizes(self, n_rows):
         """Refuse what leaves nothing to train, once all have said what they hold."""
-        n_train = n_rows - self._n_held_out(n_rows)
+        n_train = n_rows - n_held_out(self, n_rows)
+        # Before the networks are built: batch norm would fail at a guest, in torch's
+        # words.
         if n_train < 2:
             raise ValueError(
                 f"n_samples={n_rows}, of which {n_rows - n_train} are held out: batch "
@@ -164,9 +166,6 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 f"{len(self._holders)}, among whom the latent vector is shared out: "
                 "raise n_d"
             )
-
-    def _n_held_out(self, n_rows):
-        return ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
 
     @property
     def _pretraining_epochs(self):
