@@ -280,6 +280,8 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)
 
+    # Both are computed from the labels without noise and are part of the released
+    # model, so the guarantee must not be read as covering them.
     def _uncovered_labels(self):
         yield "The list of classes."
         if self.class_weight == "balanced":

@@ -47,6 +47,8 @@ def split_step(session, active, passive, widths, start, stop):
     """
     session.begin_round()
     batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
+    # A reply's shape is declared before it is asked for, so that the wire refuses any
+    # other and a party can neither crash the active one nor fill its memory.
     received = session.call("forward", to=passive, reply=expected, **batch)
     check_rows(received, stop - start, widths)
     step = session.ask(
@@ -62,6 +64,8 @@ def split_step(session, active, passive, widths, start, stop):
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Branches of a party's root that never change: another number would be another
+    # result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
     _roles = (PassiveSettings, ActiveSettings)
 
@@ -130,6 +134,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _train(self, session, active, n_rows, sequence, context):
         """Split learning: activations up, gradients down, for every batch."""
         passive = [name for name in self._holders if name != active]
+        # One stream for the order of the table and one for those of the epochs, so that
+        # the number of epochs does not change the first.
         to_table, to_epochs = sequence.spawn(2)
         session.begin_round()
         n_train = n_rows - n_held_out(self, n_rows)
@@ -150,6 +156,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         batches = batch_bounds(n_train, self.batch_size)
         self.loss_curve_, self.validation_loss_curve_ = [], []
         for to_epoch in to_epochs.spawn(self.max_epochs):
+            # Callbacks hear of an epoch before it starts, and may end training after
+            # it.
             task = context.subcontext(task_name="epoch")
             task.call_on_fit_task_begin(estimator=self)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
@@ -177,6 +185,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """Whether the loss of the held-out rows has stopped improving."""
         rows = {"start": n_train, "stop": n_rows}
         session.begin_round()
+        # All held-out rows at once: nothing is learnt from them, so there is no batch.
         expected = rows_of(self._widths, n_rows - n_train)
         received = session.call("represent", to=passive, reply=expected, **rows)
         loss = session.ask(active, "evaluate", reply=NUMBER, received=received, **rows)
@@ -201,6 +210,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             own = Rows(n_rows, OWN_WIDTH, exact=False)
             if operation == "predict":
                 own = Rows(n_rows, self._n_outputs)
+            # The active party answers through the session like every other, so that the
+            # log has what a prediction costs where it lives elsewhere.
             asked = {"reply": own, "received": received, **rows}
             return check_answers(session.ask(active, operation, **asked))
 
@@ -220,6 +231,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     @property
     def _n_features_out(self):
+        # Only concatenation makes the top model's input grow with the parties.
         parts = len(self._holders) if self.aggregation == "concat" else 1
         return parts * self.cut_width
 

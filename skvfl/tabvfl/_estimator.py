@@ -24,6 +24,8 @@ from skvfl.tabvfl._protocol import ClientFailures, Training
 class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Branches of a party's root that never change: another number would be another
+    # result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
     # The host is told one thing more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
@@ -122,10 +124,15 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _fit(self, X, y, labels):
         n_rows = len(labels.values)
         root = seed_sequence(self.random_state)
+        # Both phases report their epochs to one callback, which is told their number.
         n_epochs = self.pretrain * self._pretraining_epochs + self.max_epochs
         training = self._training(X, y, labels, n_epochs, root=root)
         with training as (session, context):
+            # Inside the session: only now the parties have said which of them hold
+            # columns.
             self._check_sizes(n_rows)
+            # All curves are set before training, so that callbacks can read them after
+            # the first epoch, and a refit shows none of an earlier fit.
             self.failures_ = []
             self.pretraining_loss_curve_, self.loss_curve_ = [], []
             self.pretraining_validation_loss_curve_ = []
@@ -169,6 +176,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     @property
     def _pretraining_epochs(self):
+        # None, and never 0, which the constraints refuse: ``pretrain`` turns the phase
+        # off.
         return self.pretraining_epochs or self.max_epochs
 
     def _serve(self, X, operation):
@@ -182,6 +191,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 "represent", to=self._holders, reply=expected, **rows
             )
             check_rows(received, n_rows, self._widths)
+            # A reply's shape is declared before it is asked for, so that the wire
+            # refuses any other.
             own = {
                 "embed": Rows(n_rows, self.n_d),
                 "predict": Rows(n_rows, self._n_outputs),
@@ -240,6 +251,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                     "explain", to=self._holders, reply=expected, **rows
                 )
                 check_rows(weights, rows["stop"])
+        # Here and not at the parties, which do not know each other's weights.
         total = sum(each.sum(axis=1, keepdims=True) for each in weights.values())
         # A row in which no step decides anything has weights of zero, and keeps them.
         total[total == 0] = 1

@@ -139,6 +139,8 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     True
     """
 
+    # Defined here and not in the base: scikit-learn reads the signature, and the
+    # classifier's target is checked in another way.
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, sample_weight=None):
         """Train all parties' models.

@@ -29,6 +29,8 @@ from skvfl.vfedsec._protocol import Protocol, ServerSettings
 class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Branches of a party's root that never change: another number would be another
+    # result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
 
     _parameter_constraints = {
@@ -113,6 +115,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         context = self._init_callback_context(max_subtasks=self.max_epochs)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         self.communication_ = CommunicationLog()
+        # A refit that does not record must not show the view of an earlier fit.
         self.__dict__.pop("server_view_", None)
         if self.record_server_view:
             self.server_view_ = []
@@ -124,6 +127,9 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             protocol.prepare()
             self.fingerprints_ = server.fingerprints if self.masked else {}
             protocol.train(self, n_rows, context)
+        # Only a fit that has ended gets here, so that one which fails leaves the
+        # parties of the fit before. The server then lets go of what training alone
+        # needs.
         self._parties = session.parties
         server.release()
         self._server = server
@@ -143,6 +149,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             "optimizer": self.optimizer,
         }
         if name == SERVER:
+            # The server is told the number of classes, not their names, which stay with
+            # the label owner.
             n_classes = len(self.classes_) if hasattr(self, "classes_") else None
             return ServerSettings(**agreed, top=self.top, n_classes=n_classes)
         # Clients of one cluster are told the same, and share what their party has.
@@ -213,10 +221,13 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
         n_rows = _num_samples(_check_table(X))
+        # A server for this call alone: keys are agreed on anew in every session, and
+        # two threads may predict at once.
         server = self._server.again()
         with self._reopen(X, current_log()) as session:
             protocol = Protocol(session, server, self.rotate_every)
             protocol.open(n_rows, fitting=False, imputes=self._imputes)
+            # In batches as in training, because keys change after so many of them.
             total = protocol.add_up(n_rows, self.batch_size)
             if operation == "predict":
                 total = protocol.answer(total)
@@ -274,6 +285,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return "it contributes nothing to them"
 
     def _may_lack_rows(self, name, fitting):
+        # One empty cell alone is more likely a missing value than a row that is not
+        # held, unless ``clients`` said in fit that nobody holds some of the party's.
         several = self._n_columns[self.clusters_[name][0]] > 1
         return several or (name in self._partly and not fitting)
 
