@@ -115,7 +115,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         Class labels.
     answered_ : list of str
         Guests that answered in ``fit``, in their order. The others have no part in the
-        model. Who does not answer later is named by the warning.
+        model. A guest that does not answer later is named by the warning.
     loss_curve_ : list of float
         Mean training loss of the host's every epoch, then of every split epoch; empty
         with a budget, which no loss is part of.
@@ -405,7 +405,7 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     ----------
     answered_ : list of str
         Guests that answered in ``fit``, in their order. The others have no part in the
-        model. Who does not answer later is named by the warning.
+        model. A guest that does not answer later is named by the warning.
     loss_curve_ : list of float
         Mean training loss of the host's every epoch, then of every split epoch; empty
         with a budget, which no loss is part of.

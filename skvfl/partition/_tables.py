@@ -85,7 +85,7 @@ def _refuse_several(X):
 
 
 def _take_columns(X, positions):
-    """Copy columns, an array's into column order, which later work on them likes."""
+    """Copies of columns; an array's in column order, in which they are worked on."""
     if not isinstance(X, np.ndarray):
         return _safe_indexing(X, positions, axis=1)
     # In pieces: picking columns of a whole array in row order misses the cache with

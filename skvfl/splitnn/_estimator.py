@@ -32,9 +32,9 @@ def split_step(session, active, passive, widths, start, stop):
     session : Session
         Of parties that have begun an epoch.
     active : str
-        Who learns from the activations.
+        The party that learns from the activations.
     passive : list of str
-        Who sends them.
+        The parties that send them.
     widths : dict of str to int
         How many numbers for each row.
     start, stop : int
@@ -64,8 +64,7 @@ def split_step(session, active, passive, widths, start, stop):
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
-    # Branches of a party's root that never change: another number would be another
-    # result for the same seed.
+    # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
     _roles = (PassiveSettings, ActiveSettings)
 

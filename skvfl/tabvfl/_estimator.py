@@ -24,8 +24,7 @@ from skvfl.tabvfl._protocol import ClientFailures, Training
 class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
-    # Branches of a party's root that never change: another number would be another
-    # result for the same seed.
+    # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
     # The host is told one thing more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
@@ -239,7 +238,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             one, or are zero where no step contributes anything. The sum of a party's
             weights is its part.
         """
-        # Who has the encoder answers: the host, or every party for itself.
+        # The party that has the encoder answers: the host, or each for itself.
         if self.design == "joint":
             weights = self._serve(X, "explain_received")
         else:
@@ -343,9 +342,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         What the active party uses in place of what a party would send that is offline,
         or late for the transport's ``timeout``: what it sent last for each row; zeros,
         none of which counts as hidden while pretraining; or nothing, and training ends
-        with an error. An offline party learns nothing. Who is late is offline until the
-        next epoch, or until it has answered; it still ends the step that it was late
-        with, which is a whole epoch of pretraining with ``design="local"``.
+        with an error. An offline party learns nothing. A late party is offline until
+        the next epoch, or until it has answered; it still ends the step that it was
+        late with, which is a whole epoch of pretraining with ``design="local"``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -361,8 +360,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     pretraining_loss_curve_ : list of float
-        Mean loss of every epoch of pretraining, summed over the parties; who is offline
-        counts with its last loss.
+        Mean loss of every epoch of pretraining, summed over the parties; an offline
+        party counts with its last loss.
     pretraining_validation_loss_curve_ : list of float
         The same of the held-out rows; empty without early stopping.
     loss_curve_ : list of float
@@ -414,11 +413,11 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     hidden lie in a hyperplane, whose normal undoes the mixture. From one batch of a few
     times as many rows as columns it can compute every cell that is not hidden, up to
     the column's scale and mean. Choose ``pretrain=False`` or ``design="local"`` where
-    that must not be. Without pretraining, who knows some rows or the columns' joint
-    distribution can still undo the mixture. Passive parties see their share of the
-    decoder's outputs, which depends on the columns of all, row by row, and gradients,
-    from which labels can be inferred while finetuning. Everybody knows the order of the
-    rows. Nothing is noised.
+    that must not be. Without pretraining, knowledge of some rows or of the columns'
+    joint distribution can still undo the mixture. Passive parties see their share of
+    the decoder's outputs, which depends on the columns of all, row by row, and
+    gradients, from which labels can be inferred while finetuning. Everybody knows the
+    order of the rows. Nothing is noised.
 
     With ``failure`` or a ``timeout``, and ``on_failure="cache"``, the active party
     keeps what every party sent last for every row, until ``fit`` ends.

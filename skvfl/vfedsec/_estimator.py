@@ -29,8 +29,7 @@ from skvfl.vfedsec._protocol import Protocol, ServerSettings
 class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
-    # Branches of a party's root that never change: another number would be another
-    # result for the same seed.
+    # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
 
     _parameter_constraints = {
@@ -127,9 +126,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             protocol.prepare()
             self.fingerprints_ = server.fingerprints if self.masked else {}
             protocol.train(self, n_rows, context)
-        # Only a fit that has ended gets here, so that one which fails leaves the
-        # parties of the fit before. The server then lets go of what training alone
-        # needs.
+        # Only a fit that has ended gets here: one that fails keeps the earlier parties.
         self._parties = session.parties
         server.release()
         self._server = server
@@ -149,8 +146,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             "optimizer": self.optimizer,
         }
         if name == SERVER:
-            # The server is told the number of classes, not their names, which stay with
-            # the label owner.
+            # Not their names, which stay with the label owner.
             n_classes = len(self.classes_) if hasattr(self, "classes_") else None
             return ServerSettings(**agreed, top=self.top, n_classes=n_classes)
         # Clients of one cluster are told the same, and share what their party has.
@@ -178,8 +174,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         order = one_way(branch(root, 2, 1))
         home, sizes = [], {}
         for party in roster.home:
-            # Several clients of one party exist in simulations only, so only this place
-            # knows how its rows are dealt.
+            # Only simulations have several clients of one party, and deal its rows.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
             for client, holding in holdings.items():
                 sizes[client] = holding.size
@@ -221,13 +216,11 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
         n_rows = _num_samples(_check_table(X))
-        # A server for this call alone: keys are agreed on anew in every session, and
-        # two threads may predict at once.
+        # For this call alone: two threads may predict at once, each with its own keys.
         server = self._server.again()
         with self._reopen(X, current_log()) as session:
             protocol = Protocol(session, server, self.rotate_every)
             protocol.open(n_rows, fitting=False, imputes=self._imputes)
-            # In batches as in training, because keys change after so many of them.
             total = protocol.add_up(n_rows, self.batch_size)
             if operation == "predict":
                 total = protocol.answer(total)
@@ -285,8 +278,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return "it contributes nothing to them"
 
     def _may_lack_rows(self, name, fitting):
-        # One empty cell alone is more likely a missing value than a row that is not
-        # held, unless ``clients`` said in fit that nobody holds some of the party's.
+        # A single empty cell is rather a missing value, unless ``clients`` had a -1.
         several = self._n_columns[self.clusters_[name][0]] > 1
         return several or (name in self._partly and not fitting)
 
@@ -377,8 +369,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     random_state : int, RandomState instance or None, default=None
         Root of the random streams of models and of the order of rows. ``None`` takes
         fresh entropy from the operating system, from which keys and masks always come;
-        no result depends on them. A known seed is a known secret: who has it knows the
-        order of rows and the first weights.
+        they change no result. A known seed tells the order of rows and first weights.
 
     Attributes
     ----------
@@ -565,8 +556,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
 class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     """Secure split learning of a numerical target; see :class:`VFedSecClassifier`.
 
-    The active party standardises its target, which the server receives in this form,
-    and the squared error is minimised.
+    The server receives the standardised target and minimises the squared error.
 
     Read more in the :ref:`User Guide <vfedsec>`.
 
@@ -590,8 +580,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     bits : {32, 64}, default=32
         Size of one masked number; 32 bits are no more bytes than float32.
     bound : float, default=1000.0
-        Largest magnitude of any client's contribution to the secure layer; a larger one
-        is an error, see :class:`VFedSecClassifier`.
+        Largest magnitude of any client's contribution; a larger one is an error.
     rotate_every : int, default=5
         Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
@@ -619,7 +608,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of the random streams of models and of the order of rows. Keys and masks
-        come from the operating system always.
+        always come from the operating system.
 
     Attributes
     ----------
@@ -651,9 +640,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
 
     Notes
     -----
-    *Who learns what*, who has to contribute to a row, and which rows a party holds are
-    as in :class:`VFedSecClassifier`, with the target in place of labels, and so are the
-    deviations from the paper [1]_.
+    *Who learns what*, contributions and deviations from the paper [1]_ are those of
+    :class:`VFedSecClassifier`, with the target in place of labels.
 
     References
     ----------
