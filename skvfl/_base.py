@@ -54,13 +54,9 @@ from skvfl.federation._log import current_log
 from skvfl.federation._member import Roster
 from skvfl.federation._replies import Count, Rows, most_columns
 from skvfl.federation._settings import refuse_own
-from skvfl.partition._partitioner import (
-    VerticalPartitioner,
-    _check_table,
-    as_partition,
-    canonical_order,
-    party_name,
-)
+from skvfl.partition._names import canonical_order, party_name
+from skvfl.partition._partitioner import VerticalPartitioner, as_partition
+from skvfl.partition._tables import _check_table
 
 # Guards the one attribute that sessions opened by several threads write. It belongs to
 # the module, because an estimator with a lock could not be pickled.

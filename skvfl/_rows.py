@@ -35,6 +35,8 @@ def rows_without_values(block: Any) -> np.ndarray:
     if not n_columns:
         return np.zeros(n_rows, dtype=bool)
     if sparse.issparse(block):
+        # Stored cells alone can be missing; a dense copy could be many times the
+        # memory.
         stored = block.tocoo()
         n_missing = np.bincount(stored.row[np.isnan(stored.data)], minlength=n_rows)
         return n_missing == n_columns
@@ -56,6 +58,8 @@ def _empty_in_frame(frame: Any) -> np.ndarray:
     empty = np.ones(len(frame), dtype=bool)
     for column in frame.iter_columns():
         missing = column.is_null().to_numpy()
+        # Frames tell NaN apart from null, and columns of objects from either; to a
+        # party all of them are missing cells.
         if column.dtype.is_float() or column.dtype == nw.Object:
             missing = missing | _missing_values(column.to_numpy())
         empty &= missing.astype(bool)
@@ -117,6 +121,7 @@ def apply(
         for step in steps:
             block = apply(step, block, what, explain=explain)
         return block
+    # An error in words of the step would be of no use if it were the pipeline's.
     step = getattr(method, "__self__", method)
     with explained(step, block) if explain else nullcontext():
         output = method(block)
@@ -187,6 +192,8 @@ def _unusual(table: Any) -> str | None:
         return "no column"
     if getattr(getattr(table, "columns", None), "has_duplicates", False):
         return "two columns of one name"
+    # Types are asked before cells: text would fail in the conversion to numbers, with a
+    # message that quotes a cell.
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         if not all(dtype.is_numeric() for dtype in frame.schema.values()):
@@ -201,6 +208,8 @@ def _unusual(table: Any) -> str | None:
 def _steps(method: Any) -> list[Any] | None:
     """The same method of every step, where a pipeline would call nothing else."""
     pipeline: Any = getattr(method, "__self__", None)
+    # A subclass, a cache, printed times, metadata or callbacks do more than call each
+    # step, and would be skipped if the steps were called one by one.
     if type(pipeline) is not Pipeline:
         return None
     if pipeline.memory is not None or pipeline.verbose:
@@ -224,6 +233,7 @@ def _has_same_order(output: Any, block: Any) -> bool:
     if not hasattr(output, "iloc"):
         return True
     index = output.index
+    # The type is compared by name, because pandas need not be installed.
     if type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1):
         return True
     if hasattr(block, "iloc"):

@@ -51,6 +51,7 @@ def read_column(values, name, *, ravel=True):
     ValueError
         If it has more than one dimension, or none.
     """
+    # numpy's conversions drop the mask, and what lies under it would be learnt from.
     masked = None
     if isinstance(values, np.ma.MaskedArray):
         masked, values = np.ma.getmaskarray(values), np.ma.getdata(values)
@@ -84,6 +85,8 @@ def _as_array(values, name):
     listed = hasattr(values, "__len__") and not isinstance(
         values, str | bytes | Set | Mapping
     )
+    # Sets have no order, so that their entries belong to no row; text and mappings have
+    # a length, but their entries are letters and keys.
     if not listed and not hasattr(values, "__array__"):
         raise TypeError(
             f"{name} must be a list, an array or a series with one entry for each "
@@ -100,6 +103,7 @@ def _as_array(values, name):
 
 def _of_series(series):
     if series.is_null().any():
+        # The extra None keeps numpy from stacking cells that are lists into a matrix.
         return np.array([*series.to_list(), None], dtype=object)[:-1]
     return np.asarray(series.to_native())
 
@@ -118,6 +122,7 @@ def _is_missing(value, name):
     if type(value).__name__ in MISSING_TYPES or value is np.ma.masked:
         return True
     try:
+        # Only NaN and NaT differ from themselves; a type of its own need not be known.
         return bool(value != value)
     except (TypeError, ValueError):
         raise ValueError(
@@ -134,6 +139,7 @@ def settle(array, name):
         If it holds anything else, or both.
     """
     if array.dtype.kind == "O":
+        # Objects first: they may turn out to be numbers, which are checked below.
         array = _settle_objects(array, name)
     kind = array.dtype.kind
     if kind == "c":
@@ -143,6 +149,7 @@ def settle(array, name):
     if kind in "mM":
         _refuse_times(name)
     if kind == "T":
+        # scikit-learn's encoders do not take numpy's own variable-width text yet.
         return array.astype(object)
     if kind not in "biufUO":
         raise ValueError(
@@ -167,6 +174,9 @@ def _settle_objects(array, name):
             f"{name} mixes text with {_names(kinds, str)}: convert it to one of them"
         )
     if all(issubclass(kind, Real | Decimal | np.bool_) for kind in kinds):
+        # Whole numbers stay whole, because labels beyond 2**53 would run together as
+        # floats. Of more than 64 bits, numpy keeps them as objects, which nobody can
+        # learn.
         whole = all(issubclass(kind, int | np.integer) for kind in kinds)
         array = np.array(array.tolist() if whole else list(map(_plain, array)))
         if array.dtype.kind == "O":
@@ -244,6 +254,7 @@ def as_targets(y):
             "y holds values that are not numbers, which a regressor needs: convert "
             "them, or take the classifier"
         )
+    # In their own type small integers would overflow in abs and in squares.
     y = y.astype(np.float64)
     if not len(y):
         raise ValueError("y holds no target")
@@ -262,6 +273,7 @@ def mean_and_scale(target):
     Dividing by a power of two first loses nothing, and keeps the squares of very small
     numbers from vanishing.
     """
+    # A plain division by the largest would round every value.
     unit = 2.0 ** math.frexp(np.abs(target).max() or 1.0)[1]
     target = target / unit
     return target.mean() * unit, target.std() * unit
@@ -314,6 +326,8 @@ def read_weights(sample_weight, n_rows):
     if isinstance(sample_weight, Number):
         sample_weight = np.full(n_rows, sample_weight)
     weights, missing = read_column(sample_weight, name, ravel=False)
+    # Before the cells are looked at: counts of missing cells mean nothing for a
+    # parameter that belongs to other rows.
     check_entries(len(weights), n_rows, name)
     refuse_missing(missing, name, "a row that shall not count has weight 0")
     weights = settle(weights, name)
@@ -380,6 +394,9 @@ def weights_of_classes(class_weight, classes, codes):
                 )
         known = classes.tolist()
         unknown = sum(label not in known for label in class_weight)
+        # A dictionary for several tasks may name more labels than y holds. But if
+        # classes go without a weight at the same time, the labels are most likely of
+        # another type ("1" for 1). scikit-learn refuses them too, and quotes labels.
         if unknown and len(class_weight) - unknown < len(known):
             raise ValueError(
                 f"class_weight names {unknown} labels that y does not hold, and has "

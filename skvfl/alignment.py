@@ -13,7 +13,7 @@ import numpy as np
 from skvfl._sklearn import StrOptions, validate_params
 from skvfl.exceptions import AlignmentError
 from skvfl.partition._columns import column_names, look_alike
-from skvfl.partition._partitioner import party_name
+from skvfl.partition._names import party_name
 
 __all__ = ["Alignment", "align", "match"]
 
@@ -115,6 +115,8 @@ def align(tables, on, *, active=0, keep="active", duplicates="raise"):
     keyed = {
         name: _Keyed.read(name, table, on, duplicates) for name, table in tables.items()
     }
+    # Tables, columns and kinds of ids are checked before ids are compared, because each
+    # of them would otherwise show up as parties that share no id.
     _check_one_library(keyed)
     _check_columns(keyed, active)
     _check_kinds(keyed, active)
@@ -122,9 +124,15 @@ def align(tables, on, *, active=0, keep="active", duplicates="raise"):
     held = {name: found >= 0 for name, found in positions.items()}
     everywhere = np.logical_and.reduce(list(held.values()))
     _check_overlap(keyed, active, held, everywhere, keep)
+    # Rows that the active party lacks have no label, and its order is the order of y:
+    # so its rows lead, whatever is kept.
     kept = everywhere if keep == "intersection" else held[active]
     blocks = [
-        each.take(positions[name][kept]) for name, each in keyed.items() if each.columns
+        # The active party may hold labels alone; a frame without columns has no rows
+        # either, and could not stand beside the others.
+        each.take(positions[name][kept])
+        for name, each in keyed.items()
+        if each.columns
     ]
     return Alignment(
         nw.concat(blocks, how="horizontal").to_native(),
@@ -171,6 +179,7 @@ class _Keyed(NamedTuple):
     @classmethod
     def read(cls, name, table, on, duplicates):
         try:
+            # narwhals refuses such names too, but does not say whose table it is.
             if not hasattr(table, "collect"):  # a lazy frame would work out its names
                 column_names(table)
         except (TypeError, ValueError) as exc:  # names that repeat, or are no strings
@@ -191,6 +200,8 @@ class _Keyed(NamedTuple):
             )
         column = frame[key]
         ids = column.to_list()
+        # Nulls and NaN differ in some frames; NaN is never equal to itself, so that a
+        # row with it would match nobody without a word.
         missing = sum(
             is_null or each != each
             for is_null, each in zip(column.is_null(), ids, strict=True)
@@ -212,6 +223,8 @@ class _Keyed(NamedTuple):
 
     def take(self, positions):
         """Rows at these positions; cells are missing where a position is -1."""
+        # Position 0 stands in for rows that are not held, until its cells are blanked
+        # below. Without a fresh index, pandas would align the blocks by their old rows.
         block = nw.maybe_reset_index(self.frame[positions.clip(0).tolist()])
         held = nw.new_series(
             "held", positions >= 0, backend=nw.get_native_namespace(block)
@@ -246,6 +259,8 @@ def _examples(ids):
 
 def _read_ids(name, key, ids):
     """Ids as plain values of one kind, and that kind."""
+    # From 2**53 on, neighbouring whole numbers are the same float: two entities would
+    # be taken for one.
     vague = [each for each in ids if isinstance(each, float) and abs(each) >= 2**53]
     if vague:
         raise AlignmentError(
@@ -254,6 +269,8 @@ def _read_ids(name, key, ids):
             "text"
         )
     ids = [_plain(each) for each in ids]
+    # Within one table too, 7 never equals "7": part of the rows would go unmatched in
+    # silence.
     kinds = Counter(map(_kind, ids))
     if len(kinds) > 1:
         found = ", ".join(
@@ -269,6 +286,7 @@ def _read_ids(name, key, ids):
 
 def _plain(value):
     """A whole number as an int, whatever its type."""
+    # A column that once had a missing id was read as floats, so that 7 arrives as 7.0.
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole else value
 
@@ -276,6 +294,7 @@ def _plain(value):
 def _kind(value):
     if isinstance(value, str):
         return "text"
+    # True equals 1 in Python, but is nobody's id.
     if isinstance(value, Integral) and not isinstance(value, bool):
         return "whole numbers"
     return f"of type {type(value).__name__}"
@@ -293,6 +312,8 @@ def _each_once(name, key, ids, duplicates):
                 f"{n_rows} rows ({_examples(repeated)}); make them unique, or keep one "
                 'row of each by duplicates="first" or "last"'
             )
+    # The later of two entries stays in a dictionary, hence the reversed order for the
+    # first.
     steps = range(len(ids))
     place = {ids[i]: i for i in (reversed(steps) if duplicates == "first" else steps)}
     return sorted(place.values())

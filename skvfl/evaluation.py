@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skvfl._base import VFLEstimator, read_truth
 from skvfl._sklearn import HasMethods, Interval, _num_samples, validate_params
-from skvfl.partition._partitioner import as_partition, party_name
+from skvfl.partition._names import party_name
+from skvfl.partition._partitioner import as_partition
 
 CENTRALISED = "centralised"
 AXES = {

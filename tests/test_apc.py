@@ -838,25 +838,27 @@ def test_nothing_is_trained_before_all_rows_and_labels_are_checked(partial, canc
 
 
 @pytest.mark.parametrize("inference", ["active", "joint"])
-def test_predicting_over_processes(partial, cancer, parties, inference):
+def test_predicting_over_processes(cancer, parties, inference):
     """Names of classes stay with the active party; no other is asked if it is alone."""
-    X, y = cancer
+    X, y = (each[:60] for each in cancer)
     names = np.array(["bad", "good"], dtype=object)[y]
+    # Few parties and few calls: each call starts a process for every party it asks.
+    parties = {"clinic": parties["clinic"], "lab": parties["lab"] + parties["archive"]}
     first, second = (
         quick(parties, inference=inference, transport=transport).fit(X, names)
         for transport in ("local", "process")
     )
-    logs = []
+    logs, answers = [], []
     for vfl in (first, second):
         with record_communication() as log:
-            vfl.predict(X)
+            answers.append(vfl.predict(X))
         logs.append(log.messages)
     assert logs[0] == logs[1]
-    assert_array_equal(second.predict(X), first.predict(X))
-    assert_array_equal(second.transform(X), first.transform(X))
-    assert_array_equal(second.decision_function(X), first.decision_function(X))
-    assert second.predict(X).dtype == object
+    assert_array_equal(*answers)
+    assert answers[1].dtype == object
     if inference == "active":
+        assert_array_equal(second.decision_function(X), first.decision_function(X))
+        assert_array_equal(second.transform(X), first.transform(X))
         alone = second.active_estimator_.predict_proba(X[parties["clinic"]])
         assert_array_equal(alone, first.predict_proba(X))
 

@@ -213,7 +213,7 @@ def test_an_organisation_saves_its_own_half_and_loads_it_again(tmp_path):
 
 
 def test_halves_that_do_not_belong_are_refused(tmp_path):
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = (each[:60] for each in load_breast_cancer(return_X_y=True))
     split = SplitNNClassifier(max_epochs=1, random_state=0).fit(X, y)
     names = {"bank": slice(0, 5), "shop": slice(5, 30)}
     other = SplitNNClassifier(parties=names, max_epochs=1, random_state=0).fit(X, y)

@@ -38,7 +38,8 @@ from skvfl import (
     VerticalPartitioner,
 )
 from skvfl.exceptions import PartyError
-from skvfl.partition._partitioner import as_partition, party_name
+from skvfl.partition._names import party_name
+from skvfl.partition._partitioner import as_partition
 
 NAMES = ["age", "city", "spend", "visits"]
 PARTIES = {"bank": ["age", "city"], "shop": ["spend", "visits"]}

@@ -1057,7 +1057,9 @@ def opened(name="shop", role="vfedsec.passive", own=None, **holding):
     return member
 
 
-@pytest.mark.parametrize("transport", ["local", "process"])
+@pytest.mark.parametrize(
+    "transport", ["local", pytest.param("process", marks=pytest.mark.slow)]
+)
 def test_fingerprints_are_those_of_the_identities_that_were_used(cancer, transport):
     X, y = (each[:60] for each in cancer)
     given = {"bank": KeyRing("bank"), "server": KeyRing("server")}
@@ -1083,7 +1085,8 @@ def test_fingerprints_are_those_of_the_identities_that_were_used(cancer, transpo
         assert vfl.fingerprints_[name] == ring.fingerprint
     for name, identity in offers[0].items():
         assert vfl.fingerprints_[name] == hashlib.sha256(identity).hexdigest()
-    assert vfl.set_params(masked=False).fit(X, y).fingerprints_ == {}
+    vfl.set_params(masked=False, transport="local")
+    assert vfl.fit(X, y).fingerprints_ == {}
 
 
 def test_a_member_uses_the_key_ring_that_it_has():
@@ -1612,9 +1615,10 @@ def test_processes_give_the_same_bits(cancer):
 
 
 def test_processes_tell_what_went_wrong(cancer):
+    X, y = (each[:60] for each in cancer)
     vfl = VFedSecClassifier(parties=2, bound=0.5, transport="process", random_state=0)
     with pytest.raises(PartyError, match=r"over the declared bound of 0\.5"):
-        vfl.fit(*cancer)
+        vfl.fit(X, y)
 
 
 def test_score_is_that_of_split_learning(cancer):

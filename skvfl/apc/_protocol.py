@@ -37,7 +37,7 @@ from skvfl.partition._columns import (
     look_alike,
     refuse_masked,
 )
-from skvfl.partition._partitioner import _check_table, _take_columns
+from skvfl.partition._tables import _check_table, _take_columns
 from skvfl.partition._transformers import require_transformer
 
 _ENCODER = [HasMethods(["fit", "transform"]), None]

@@ -46,6 +46,8 @@ def _quadrants(side: int) -> dict[str, int | list[str]]:
     }
 
 
+# The splits are the published ones where a paper or its code has one, so that results
+# can be compared with theirs.
 _UCI = "UCI Machine Learning Repository, CC BY 4.0"
 
 _DATASETS = {
@@ -317,9 +319,11 @@ def load(name, *, data_home=None, n_rows=None, random_state=0):
         raise ValueError(f"There is no data set {name!r}; choose from {[*_DATASETS]}.")
     dataset = _DATASETS[name]
     frame = _read(name, dataset, data_home)
+    # Before the target is taken off, because the sample is stratified by it.
     if n_rows is not None:
         frame = _sample(frame, name, dataset, n_rows, random_state)
     target = frame.pop(dataset.target)
+    # A copy, because pandas would warn whoever writes into a part of the file's frame.
     data = frame.drop(columns=list(dataset.drop)).copy()
     features = data.columns.tolist()
     return Bunch(
@@ -365,12 +369,14 @@ def available(data_home=None):
 
 
 def _folder(data_home):
+    # Read on every call: whoever sets it after the import is heard too.
     data_home = data_home or os.environ.get("SKVFL_DATA")
     return Path(data_home).expanduser() if data_home else None
 
 
 def _read(name, dataset, data_home):
     try:
+        # Imported here, because pandas is an extra that the estimators do without.
         import pandas
     except ImportError as error:
         message = "skvfl.datasets needs pandas: pip install 'skvfl[frames]'."
@@ -386,6 +392,7 @@ def _read(name, dataset, data_home):
         raise FileNotFoundError(f"No folder to read {name!r} from. {cure}")
     if not (folder / dataset.file).is_file():
         raise FileNotFoundError(f"{folder} does not hold {dataset.file}. {cure}")
+    # An archive of arrays is read without pickle, which numpy leaves off by default.
     if dataset.file.endswith(".npz"):
         return pandas.DataFrame(_read_images(folder / dataset.file, dataset.target))
     return pandas.read_csv(folder / dataset.file, na_values=dataset.missing)
@@ -415,6 +422,7 @@ def _sample(frame, name, dataset, n_rows, random_state):
         stratify=frame[dataset.target] if dataset.task == "classification" else None,
         random_state=random_state,
     )
+    # The order of the file stays: equal samples are equal tables, whoever draws them.
     return frame.iloc[sorted(rows)]
 
 
@@ -424,6 +432,8 @@ def _split(name, features, parties):
         party: list(islice(columns, held)) if isinstance(held, int) else held[:]
         for party, held in parties.items()
     }
+    # Blocks of columns are counted off, so that a file with one column more would shift
+    # all that follow into the next party.
     if sorted(chain.from_iterable(split.values())) != sorted(features):
         raise ValueError(f"The file of {name!r} has other columns than the published.")
     return split

@@ -65,6 +65,8 @@ class CommunicationLog:
 
     def begin_round(self) -> None:
         """Start the next communication round."""
+        # Rounds are counted here and not by operation: what one round is differs
+        # between protocols, and latency is paid once for each.
         self._round += 1
 
     def record(
@@ -111,12 +113,16 @@ class CommunicationLog:
         """All messages in the order of the protocol."""
         return [Message._make(record) for record in self._records]
 
+    # An operation of a party on its own data is listed, so that a reader of the log
+    # sees the whole protocol; it costs no network.
     def _crossing(self) -> Iterator[Message]:
         return (m for m in self.messages if m.sender != m.receiver)
 
     @property
     def n_rounds(self) -> int:
         """Number of communication rounds in which something crossed."""
+        # The rounds in which something crossed, not the highest number: a round without
+        # a guest that is online costs nothing.
         return len({m.round for m in self._crossing() if m.round})
 
     @property
@@ -154,6 +160,8 @@ class CommunicationLog:
                         "bytes_received": 0,
                     },
                 )
+                # Requests and openings count in bytes alone, so that the number of
+                # messages is the one that the papers state.
                 row[f"messages_{way}"] += message.data_bearing and message.round > 0
                 row[f"bytes_{way}"] += message.bytes
         return traffic
@@ -186,6 +194,8 @@ class CommunicationLog:
                 "bandwidth (bits per second) must be positive and latency (seconds) "
                 f"must not be negative, got {bandwidth} and {latency}"
             )
+        # Bytes are added up over the parties, because they share the link; a round
+        # waits once, because its messages are under way together.
         return 8 * self.n_bytes / bandwidth + 2 * latency * self.n_rounds
 
     def to_frame(self) -> Any:
@@ -202,6 +212,7 @@ class CommunicationLog:
             If pandas is not installed.
         """
         try:
+            # Here and not above, like matplotlib below: the log itself needs neither.
             import pandas as pd
         except ImportError as exc:
             raise ImportError(
@@ -251,6 +262,7 @@ class CommunicationLog:
             xlabel="bytes",
             title=f"{self.n_rounds} round(s), {self.n_bytes:,} bytes",
         )
+        # The first party on top, as in the table.
         ax.invert_yaxis()
         ax.legend()
         return ax
@@ -301,6 +313,7 @@ def record_communication() -> Iterator[CommunicationLog]:
     try:
         yield log
     finally:
+        # By the token, so that the log of an enclosing block goes on.
         _recording.reset(token)
 
 

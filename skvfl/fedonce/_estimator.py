@@ -115,7 +115,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         Class labels.
     answered_ : list of str
         Guests that answered in ``fit``, in their order. The others have no part in the
-        model. Who does not answer later is named by the warning.
+        model. A guest that does not answer later is named by the warning.
     loss_curve_ : list of float
         Mean training loss of the host's every epoch, then of every split epoch; empty
         with a budget, which no loss is part of.
@@ -280,6 +280,8 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)
 
+    # Both are computed from the labels without noise and are part of the released
+    # model, so the guarantee must not be read as covering them.
     def _uncovered_labels(self):
         yield "The list of classes."
         if self.class_weight == "balanced":
@@ -403,7 +405,7 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     ----------
     answered_ : list of str
         Guests that answered in ``fit``, in their order. The others have no part in the
-        model. Who does not answer later is named by the warning.
+        model. A guest that does not answer later is named by the warning.
     loss_curve_ : list of float
         Mean training loss of the host's every epoch, then of every split epoch; empty
         with a budget, which no loss is part of.

@@ -202,6 +202,8 @@ class NoiseAsTargetsEncoder(
         context.call_on_fit_task_begin(estimator=self, X=X)
 
         def end_epoch(epoch, losses):
+            # The loss is asked for targets during the epoch, and is told here whether
+            # rows exchange them in the next one.
             noise.begin_epoch(epoch + 1)
             self.loss_curve_.append(losses["train_loss"])
             task = context.subcontext(task_name="epoch")
@@ -231,6 +233,8 @@ class NoiseAsTargetsEncoder(
 
     def _start(self, X, secret=None):
         """Columns, targets (of a secret stream if given), stream of the rows."""
+        # Errors of the check would quote cells of the guest to whoever runs the
+        # protocol.
         X = unquoted(validate_data, self, X, dtype=np.float32)
         to_weights, to_targets, to_rows = seed_sequence(self.random_state).spawn(3)
         # Apart from the weights, so that a secret stream can take the targets' place
@@ -245,6 +249,7 @@ class NoiseAsTargetsEncoder(
         )
         generator = torch.Generator().manual_seed(int_seed(to_weights))
         self.module_ = build(X.shape[1], generator).eval()
+        # The targets lie on the unit sphere, so the outputs are kept near it.
         if self.output_activation == "tanh":
             self.module_ = nn.Sequential(self.module_, nn.Tanh()).eval()
         self.loss_curve_ = []
@@ -252,6 +257,8 @@ class NoiseAsTargetsEncoder(
         noise = NoiseTargets(
             len(X),
             self.n_components,
+            # A projection is a target of the row itself: exchanged, it would be another
+            # row's.
             None if projects else self.update_every,
             to_targets,
             self.device,
@@ -287,6 +294,8 @@ class NoiseAsTargetsEncoder(
         ValueError
             If the encoders cannot be fitted together.
         """
+        # Before settings are compared: a wrong one is an error of its own, and not a
+        # difference between encoders.
         for encoder in encoders:
             encoder._validate_params()
         settings = [encoder._settings_together() for encoder in encoders]
@@ -346,6 +355,7 @@ class NoiseAsTargetsEncoder(
 def _fit_together(encoders, blocks):
     starts = [each._start(X) for each, X in zip(encoders, blocks, strict=True)]
     inputs, noises, sequences = zip(*starts, strict=True)
+    # The batches are stacked, so every encoder needs a row at every position.
     if len(set(map(len, inputs))) > 1:
         raise ValueError("the blocks have different numbers of rows")
     # Their settings are equal, so those of the first are everybody's.

@@ -25,6 +25,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from skvfl.exceptions import TrainingError
 from skvfl.nn._build import Seeded
 
+# More than two, so that statistics of a batch do not agree with a row's by chance.
 _PROBE_ROWS = 4
 
 
@@ -109,12 +110,16 @@ class RowByRow(nn.Module):
 
     def forward(self, *inputs):
         """Outputs of the rows; `torch.func.vmap` shows each operation one row."""
+        # vmap refuses to map over no row, but a Poisson sample may be empty; a made-up
+        # row shows the shape of what is then cut off.
         if not len(inputs[0]):
             return self(*(x.new_zeros(1, *x.shape[1:]) for x in inputs))[:0]
 
         def one(*row):
             return self.traced(*(x.unsqueeze(0) for x in row)).squeeze(0)
 
+        # The same randomness would hide the same cells of every row, which no dropout
+        # does.
         return vmap(one, randomness="different")(*inputs)
 
 
@@ -146,6 +151,8 @@ def keep_apart(network, shapes):
                 "batch, which no clipping bounds: use LayerNorm or GroupNorm for "
                 "private training"
             )
+    # The first test asks what the layers are, the second whether their shapes leave the
+    # rows alone: LayerNorm of a whole batch passes the first only.
     if is_apart(network) and _takes_any_number_of_rows(network, shapes):
         return network
     return _trace(network, shapes)
@@ -155,6 +162,7 @@ def is_apart(network):
     """Whether a network is made of nothing but layers that treat rows one by one."""
     if not is_plain(network):
         return False
+    # By exact type all the way down: a subclass of Sequential may shuffle its rows.
     kind = type(network)
     if kind is Seeded:
         return is_apart(network.network)
@@ -180,6 +188,7 @@ def is_plain(layer):
     return (
         not _has_any_global_hook()
         and not any(value for name, value in state.items() if name.endswith("_hooks"))
+        # A method set on the instance replaces that of its class, and runs unseen.
         and not any(callable(getattr(type(layer), name, None)) for name in state)
         and "_compiled_call_impl" not in state
         and all(
@@ -196,6 +205,8 @@ def _takes_any_number_of_rows(network, shapes):
     A layer that takes the rows for a dimension of something else, such as a layer
     normalisation over the whole batch, fits one number of rows only.
     """
+    # On a copy, because a forward may write to the network; without dropout, so that
+    # the party's stream is left where it was.
     network = copy.deepcopy(network).eval()
     for n_rows in (1, 2):
         try:
@@ -212,6 +223,7 @@ class _Tracer(fx.Tracer):
     """Goes into everything but torch's own layers."""
 
     def is_leaf_module(self, module, name):
+        # By identity: a user's class may be called Linear, and its code must be traced.
         own = getattr(nn, type(module).__name__, None) is type(module)
         return own and not isinstance(module, nn.Sequential)
 
@@ -222,6 +234,7 @@ class _Tracer(fx.Tracer):
         """
         frame = sys._getframe()
         while frame is not None:
+            # torch.fx has no hook for such functions, so the callers tell.
             if frame.f_code is torch.autograd.Function.apply.__func__.__code__:
                 raise TypeError("a torch.autograd.Function has a backward of its own")
             frame = frame.f_back
@@ -243,6 +256,7 @@ class _Root(nn.Module):
 def _trace(network, shapes):
     """Operations of a user's own network, found without data."""
     kind = type(network).__name__
+    # First, because its message says more than that of a trace which fails.
     _check_on_random_rows(network, shapes)
     # The user's code may write to its network while it is traced: to a copy of it, with
     # the same parameters.
@@ -269,12 +283,16 @@ def _trace(network, shapes):
 def _check_operation(node, traced, kind):
     if node.op == "call_module":
         layer = traced.get_submodule(node.target)
+        # A layer of torch's own stays a call in the trace, so what was done to it would
+        # run on rows as before; buffers may be statistics, which have no gradient to
+        # clip.
         if not is_plain(layer) or next(layer.buffers(), None) is not None:
             raise TrainingError(
                 f"the {type(layer).__name__} {node.target.partition('.')[2]!r} of "
                 f"{kind} is hooked, changed or keeps statistics, which no clipping "
                 "bounds: use the layer as torch has it"
             )
+    # By identity and not by name, which a function of the user's may share.
     elif node.op == "call_function" and id(node.target) not in _FUNCTIONS:
         raise TrainingError(
             f"{kind} calls {getattr(node.target, '__name__', node.target)!r}, which is "
@@ -284,6 +302,8 @@ def _check_operation(node, traced, kind):
 
 
 def _without_dropout(network, training=True):
+    # Double precision tells what is computed differently from what is rounded
+    # differently; dropout would make every comparison fail.
     network = copy.deepcopy(network).double().train(training)
     for layer in network.modules():
         if isinstance(layer, _DropoutNd):
@@ -368,6 +388,7 @@ def _alike(left, right):
 
 def _outputs_and_gradients(network, rows, parameters):
     outputs = _one_by_one(network, rows)
+    # Weights that differ keep errors of opposite sign from cancelling in the sum.
     slopes = torch.linspace(1, 2, outputs.numel(), dtype=torch.float64)
     if not (parameters and outputs.requires_grad):
         return [outputs]

@@ -51,6 +51,8 @@ class Build:
         trains=True,
         check=None,
     ):
+        # One module for all would be shared in a simulation: parties would train each
+        # other's.
         if isinstance(network, nn.Module):
             raise TrainingError(
                 f"{name} is a {type(network).__name__}, a network, where a function "
@@ -86,6 +88,9 @@ class Build:
             If a function of the user's own does not make such a network.
         """
         if callable(self.network):
+            # A user's function draws its weights from torch's global generator, so that
+            # one is lent a state that only the party's own stream leads to. One word
+            # could be searched for.
             words = [_draw(generator) for _ in range(3)]
             state = private_state(np.random.SeedSequence(words))
             with _global_stream(torch.default_generator.set_state, state):
@@ -118,10 +123,13 @@ class Build:
             raise TrainingError(
                 f"{call} gave {what}{kind.__name__} where a torch.nn.Module is due"
             )
+        # A forgotten parameter list would show as a loss that never falls.
         if self.trains and not any(p.requires_grad for p in network.parameters()):
             raise TrainingError(
                 f"{call} gave a {type(network).__name__} without a parameter to train"
             )
+        # Not on the party's rows: the error of a user's network may quote what it was
+        # given.
         inputs = torch.zeros(_PROBED_ROWS, n_inputs)
         try:
             with torch.no_grad():
@@ -193,8 +201,12 @@ class Seeded(nn.Module):
 
     def forward(self, inputs):
         """Outputs of the network; torch's global generator is left as it was."""
+        # Dropout is off when a network serves: nothing is drawn, and no lock is waited
+        # for.
         if not self.training:
             return self.network(inputs)
+        # Drawn outside the lock: the order in which threads get it must not change a
+        # stream.
         seed = _draw(self._generator)
         with _global_stream(torch.default_generator.manual_seed, seed):
             return self.network(inputs)
@@ -224,6 +236,8 @@ class Optimize:
         # parameters above a trained cut layer is none the worse for it.
         own = self.optimizer is not None and parameters
         optimizer = self.optimizer if own else FusedAdam
+        # Each party clips by the norm of its own gradients: a norm over all would have
+        # to cross, and would tell of the others.
         optimizer = optimizer(parameters, lr=self.lr)
         if self.max_grad_norm is None:
             return optimizer
@@ -295,10 +309,13 @@ class FusedAdam:
 
     def step(self):
         """Move the parameters that have a gradient."""
+        # Parameters that a batch leaves out have no gradient, which is not one of zero.
         gradients = [parameter.grad for parameter in self._parameters]
         moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if len(moved) == len(gradients):
             self.move(gradients)
+        # A party may skip a batch. Moved by a gradient of zero, its parameters would
+        # still follow their old momentum.
         elif moved:
             self._counts[moved] += 1
             state = self._values, gradients, self._averages, self._squares, self._steps
@@ -321,6 +338,8 @@ class FusedAdam:
         torch._fused_adam_(*state, [], self._steps, **self._settings)
 
 
+# Several, so that a network that takes its rows for something else shows it by the
+# shape of its output.
 _PROBED_ROWS = 3
 _GLOBAL_STREAM = RLock()
 

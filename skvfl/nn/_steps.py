@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from math import ceil
 
 import numpy as np
 import torch
@@ -29,6 +30,17 @@ def epoch_loss(batches):
     # By what rows weigh, as the last batch may be smaller than the others.
     total = sum(batch["weight"] for batch in batches)
     return sum(batch["loss"] * batch["weight"] for batch in batches) / (total or 1)
+
+
+def n_held_out(estimator, n_rows):
+    """How many of so many rows an estimator's early stopping takes from training."""
+    fraction = estimator.validation_fraction if estimator.early_stopping else 0
+    return ceil(fraction * n_rows)
+
+
+def has_stalled(losses, n_epochs):
+    """Whether none of the last so many losses is less than the least before them."""
+    return len(losses) - 1 - int(np.argmin(losses)) >= n_epochs
 
 
 def check_held_out(weight):

@@ -54,6 +54,8 @@ class GhostBatchNorm(nn.Module):
         norm = self.norm
         if not self.training:
             return norm(inputs)
+        # One node of the graph, like the gated layers below: networks are small, and
+        # every node costs as much as its arithmetic.
         return _Normalise.apply(inputs, norm.weight, norm.bias, self)
 
     def normalise(self, inputs, weight, bias):
@@ -161,6 +163,8 @@ def deal(n_rows, virtual_batch_size):
     -------
     calls : list of (int, int)
     """
+    # As torch.chunk divides: in even sizes, instead of a small remainder whose
+    # statistics would be poor.
     size = ceil(n_rows / ceil(n_rows / virtual_batch_size))
     n_batches, n_left = divmod(n_rows, size)
     if n_left == 1:
@@ -438,6 +442,8 @@ class SparseEncoder(nn.Module):
 
     def explain(self, inputs):
         """Weight of each column, summed over steps by how much they decide."""
+        # By what a step contributes, because a step that decides nothing still looks
+        # somewhere.
         decisions, weights = self.encoder(inputs)
         return sum(
             decided.sum(dim=1, keepdim=True) * each
@@ -501,6 +507,7 @@ class MixedColumns(nn.Module):
         """Mixed columns."""
         return self.mix(self.norm(inputs))
 
+    # As encoders have it, though the party has put zeros where cells are hidden.
     def hide(self, inputs, hidden):
         """Mixed columns, some cells of which are hidden."""
         return self(inputs)
@@ -595,6 +602,8 @@ def feature_transformers(
 def normal_linear(n_inputs, n_outputs, generator, gain=1.0):
     """Linear layer without bias; weights of standard deviation gain / n_inputs ** ¼."""
     layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs, bias=False)
+    # Xavier's initialisation with the gains that are usual for TabNet comes to this:
+    # the number of outputs cancels.
     nn.init.normal_(layer.weight, std=gain / n_inputs**0.25, generator=generator)
     return layer
 
@@ -627,5 +636,6 @@ def reconstruction_loss(rebuilt, inputs, hidden):
     # The variance of one row is zero.
     variances = inputs.var(dim=0, correction=min(1, len(inputs) - 1))
     weights = variances.clamp_min(MIN_VARIANCE).reciprocal()
+    # Cells that the encoder saw teach nothing: it could copy them.
     errors = ((rebuilt - inputs) * hidden).square() @ weights
     return (errors / hidden.sum(dim=1).clamp_min(1)).mean()

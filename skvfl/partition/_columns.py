@@ -28,6 +28,8 @@ def column_names(X):
         If a name occurs more than once.
     """
     labels = getattr(X, "columns", None)
+    # scikit-learn lets equal names pass, and a column asked for by name would be the
+    # first of them.
     if getattr(labels, "has_duplicates", False):
         repeated = sorted(map(str, labels[labels.duplicated()].unique()))
         raise ValueError(
@@ -74,6 +76,7 @@ def resolve(columns, X, names, party):
     if isinstance(columns, slice):
         positions = np.arange(n_columns)[_positional(columns, names, n_columns, party)]
     else:
+        # Before any is counted or turned into a list: a set would lose its kind there.
         _refuse_unordered(columns, party)
         if isinstance(columns, str) or not np.iterable(columns):
             columns = [columns]
@@ -95,6 +98,8 @@ def resolve(columns, X, names, party):
                 )
             found = [_locate(column, names, n_columns, party) for column in columns]
             positions = np.array(found, int)
+    # Names, negative positions and masks are compared after all have become positions,
+    # so that one column written in two ways is found.
     held, count = np.unique(positions, return_counts=True)
     if (count > 1).any():
         column = describe(held[count > 1][0], names)
@@ -108,6 +113,7 @@ def _refuse_unordered(columns, party):
     The order of a set of names changes from one start of Python to the next, and with
     it the order of the party's columns: one seed would give many results.
     """
+    # Keys of a dictionary are a Set to Python, but keep the order of writing.
     if isinstance(columns, Set | Mapping) and not isinstance(columns, KeysView):
         raise ValueError(
             f"party {party!r} is given its columns as a {type(columns).__name__}, "
@@ -123,6 +129,8 @@ def _refuse_unordered(columns, party):
 def _ambiguous(X):
     """Whether an integer could mean a label or another position."""
     labels = column_labels(X)
+    # Labels 0, 1, 2, … in their places are pandas' default, and mean the same either
+    # way.
     if labels is None or labels == list(range(len(labels))):
         return False
     return any(isinstance(label, Integral) for label in labels)
@@ -183,5 +191,7 @@ def _positional(columns, names, n_columns, party):
     if isinstance(start, str):
         start = _locate(start, names, n_columns, party)
     if isinstance(stop, str):
+        # Nobody knows what comes after a name, so the end of a range of names belongs
+        # to it.
         stop = _locate(stop, names, n_columns, party) + 1
     return slice(start, stop, columns.step)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from contextlib import nullcontext
 from numbers import Integral
 
@@ -13,9 +11,8 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skvfl._cells import unquoted
 from skvfl._random import seed_missing, seed_party, seed_sequence, spawn_named
 from skvfl._rows import apply
 from skvfl._sklearn import (
@@ -27,7 +24,6 @@ from skvfl._sklearn import (
     _fit_context,
     _get_container_adapter,
     _get_output_config,
-    _safe_indexing,
     _VisualBlock,
 )
 from skvfl._warnings import speaking_for
@@ -43,15 +39,17 @@ from skvfl.partition._columns import (
     column_names,
     describe,
     look_alike,
-    refuse_masked,
     resolve,
+)
+from skvfl.partition._names import (
+    _check_names,
+    _check_overlap,
+    party_name,
 )
 from skvfl.partition._preprocessing import PartyPreprocessor
 from skvfl.partition._splitters import RoundRobin
+from skvfl.partition._tables import _check_table, _take_columns
 from skvfl.partition._transformers import resolve_transformer
-
-CHUNK_ROWS = 512
-RESERVED_NAMES = ("drop", "raise", "server")
 
 
 class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator):
@@ -230,6 +228,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         -------
         self : VerticalPartitioner
         """
+        # First, because the names before "__" in the other parameters are those of the
+        # new parties.
         if "parties" in params:
             super().set_params(parties=params.pop("parties"))
         own = self._own_transformers
@@ -240,6 +240,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 nested.setdefault(name, {})[parameter] = params.pop(key)
             else:
                 own[name] = params.pop(key)
+                # A new list: a clone shares the old one with the estimator that it was
+                # cloned from.
                 self.parties = [
                     (other, own[other], columns) for other, _, columns in self.parties
                 ]
@@ -291,10 +293,15 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _fit_transform(self, X, y):
         X = self._fit_columns(X, y)
         transformers = self._make_transformers()
+        # Told of before the parties start, so that a progress bar knows how many there
+        # are.
         context = self._init_callback_context(
             max_subtasks=len(transformers), sequential_subtasks=self.n_jobs is None
         )
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        # Workers of joblib get this thread's settings, and each party's transformer
+        # returns the kind of table asked for; so nothing is converted when outputs are
+        # joined.
         with config_context(transform_output=self._container):
             fitted = Parallel(n_jobs=self.n_jobs)(
                 delayed(_fit_transform_party)(
@@ -351,6 +358,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 )
                 for name, transformer in self.transformers_.items()
             )
+        # A column more or less would shift all parties that follow into other columns
+        # of a model fitted on the joined table.
         for name, output in zip(self.transformers_, outputs, strict=True):
             place = self.output_slices_[name]
             if output.shape[1] != place.stop - place.start:
@@ -424,6 +433,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X = _check_table(X)
         names = column_names(X)
         validate_data(self, X, skip_check_array=True)
+        # Labels of any type, not only names, so that tables with integer labels are
+        # matched too.
         self._labels = column_labels(X)
         held = self._deal(X, y, names, self._root(sequence))
         _check_names(held)
@@ -487,10 +498,12 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if isinstance(parties, Integral):
             parties = RoundRobin(int(parties))
         if hasattr(parties, "split_columns"):
+            # A clone, because fit leaves the user's own splitter as it was.
             self.splitter_ = seed_missing(clone(parties), sequence)
             parties = self.splitter_.split_columns(X, y)
             # A splitter answers with positions, for which no table is needed any more.
             X = np.empty((0, self.n_features_in_))
+        # A refit without a splitter must not show what an earlier one measured.
         elif hasattr(self, "splitter_"):
             del self.splitter_
         if isinstance(parties, list):
@@ -507,6 +520,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         for positions in held.values():
             claimed[positions] = True
         unclaimed = np.flatnonzero(~claimed)
+        # The name of a party comes first: no party may be called "drop" or "raise".
         if self.remainder in held:
             positions = np.concatenate([held[self.remainder], unclaimed])
             held[self.remainder] = positions.astype(int)
@@ -529,6 +543,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X = _check_table(X)
         column_names(X)
         expected, labels = self._labels, column_labels(X)
+        # Without labels on either side there are only positions to go by; scikit-learn
+        # then checks their number.
         if expected is None or labels is None or labels == expected:
             validate_data(self, X, reset=False, skip_check_array=True)
             return X, self.parties_
@@ -542,6 +558,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                         f"table{look_alike(expected[i], labels)}"
                     )
             held[party] = np.array([place[expected[i]] for i in positions], int)
+        # New columns are an error, because one that was renamed would otherwise be
+        # ignored.
         known = set(expected)
         unknown = [str(label) for label in labels if label not in known]
         if unknown and self.remainder != "drop":
@@ -566,6 +584,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return _get_output_config("transform", self)["dense"]
 
     def _side_by_side(self, outputs):
+        # Sparse once one party is: the dense form of its columns may not fit in memory.
         if any(sparse.issparse(output) for output in outputs):
             return sparse.hstack(outputs).tocsr()
         if self._container != "default":
@@ -573,6 +592,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             if all(adapter.is_supported_container(output) for output in outputs):
                 for i, output in enumerate(outputs):
                     unique = [f"{i}__{j}" for j in range(output.shape[1])]
+                    # Two parties may use one name for an output; scikit-learn sets the
+                    # final names after this, and polars refuses to join frames with
+                    # equal ones.
                     adapter.rename_columns(output, unique)
                 return adapter.hstack(outputs)
         return np.hstack([np.asarray(output) for output in outputs])
@@ -580,6 +602,9 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _sk_visual_block_(self):
         if hasattr(self, "transformers_"):
             own = self._own_transformers
+            # The box shows the transformer as the user gave it. A fitted one would show
+            # medians and categories of a party's rows to whoever displays the
+            # estimator.
             transformers = {
                 name: _box(own.get(name, self.transformer))
                 for name in self.transformers_
@@ -601,6 +626,7 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         transformers = self._own_transformers.values() or [self.transformer]
+        # The partitioner takes what every party's transformer takes, and no more.
         inner = [
             get_tags(resolve_transformer(transformer)) for transformer in transformers
         ]
@@ -624,55 +650,11 @@ def as_partition(parties):
     """A fresh, unfitted partitioner from anything that ``parties`` accepts."""
     if isinstance(parties, VerticalPartitioner):
         return clone(parties)
+    # Members of a federation hold their columns themselves, so that what the centre
+    # partitions is the active party's table alone.
     if isinstance(parties, Federation):
         return VerticalPartitioner(parties=1)
     return VerticalPartitioner(parties=parties)
-
-
-def party_name(names, active):
-    """Name of the active party, which is given by name or by position."""
-    names = list(names)
-    is_position = isinstance(active, Integral) and not isinstance(active, bool)
-    if is_position and -len(names) <= active < len(names):
-        return names[active]
-    if active in names:
-        return active
-    raise ValueError(f"active={active!r} is not one of the parties {names}")
-
-
-def canonical_order(parties):
-    """Parties in an order that does not depend on how a dict or a list was written.
-
-    They stand as their first columns do in the table, which is how most people write
-    them; parties of the same first column by name, ``party2`` before ``party10``.
-
-    Parameters
-    ----------
-    parties : dict of str to ndarray of int
-        Positions of the columns that each party holds; a party without any comes first.
-
-    Returns
-    -------
-    parties : dict of str to ndarray of int
-    """
-
-    def key(name):
-        # Every second part is a run of digits.
-        parts = re.split(r"(\d+)", name)
-        natural = [int(part) if i % 2 else part for i, part in enumerate(parts)]
-        return min(parties[name], default=-1), natural, name
-
-    return {name: parties[name] for name in sorted(parties, key=key)}
-
-
-def _take_columns(X, positions):
-    """Copy columns, an array's into column order, which later work on them likes."""
-    if not isinstance(X, np.ndarray):
-        return _safe_indexing(X, positions, axis=1)
-    block = np.empty((len(X), len(positions)), dtype=X.dtype, order="F")
-    for start in range(0, len(X), CHUNK_ROWS):
-        block[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, positions]
-    return block
 
 
 def _box(transformer):
@@ -683,6 +665,7 @@ def _box(transformer):
 
 
 def _fit_transform_party(name, transformer, block, caller, context):
+    # Most transformers of others do not know callbacks, and would fail on being told.
     nested = hasattr(transformer, "set_callbacks")
     with context.propagate_callback_context(transformer) if nested else nullcontext():
         context.call_on_fit_task_begin(estimator=caller)
@@ -704,88 +687,15 @@ def _run(name, method, block):
     except InvalidOutputError as exc:
         raise party_error(name, str(exc), exc) from exc
     except Exception as exc:
+        # A note, not another message: type and text of the error stay what the caller
+        # expects of that transformer.
         exc.add_note(f"in the transformer of party {name!r}")
         raise
+    # A transformer may number its rows anew; blocks of two indices would be joined by
+    # label.
     if hasattr(output, "iloc") and hasattr(block, "iloc"):
         output = output.set_axis(block.index)
     return output
-
-
-def _check_table(X):
-    """Accept a frame, an array or a sparse matrix as it is; convert anything else."""
-    refuse_masked(X)
-    _refuse_several(X)
-    if hasattr(X, "collect"):
-        raise TypeError("X is a lazy frame; call its collect() first")
-    if type(X).__module__.startswith("pyarrow"):
-        X = X.to_pandas()  # whose columns have names and can be picked
-    is_frame = hasattr(X, "columns") and hasattr(X, "shape")
-    if not is_frame and not isinstance(X, np.ndarray) and not sparse.issparse(X):
-        X = _as_cells(X)
-    if len(X.shape) != 2:
-        raise ValueError(
-            f"X: Expected 2D array, got {len(X.shape)}D array instead. Reshape your "
-            "data to (n_samples, n_features)."
-        )
-    for count, what in zip(X.shape, ("sample(s)", "feature(s)"), strict=True):
-        if not count:
-            raise ValueError(
-                f"X: Found array with 0 {what} (shape={X.shape}) while a minimum of 1 "
-                "is required."
-            )
-    if is_frame:
-        return X
-    settings = {"accept_sparse": ["csr", "csc"], "dtype": None}
-    return unquoted(check_array, X, ensure_all_finite=False, **settings)
-
-
-def _as_cells(X):
-    """Array of a list of rows, or of anything else that is like one."""
-    try:
-        table = np.asarray(X)
-        if table.dtype.kind in "US" and not hasattr(X, "dtype"):
-            table = np.asarray(X, dtype=object)
-    except ValueError:
-        raise ValueError(
-            f"X is a {type(X).__name__} whose rows are of different lengths: give a "
-            "table, with the same columns in every row"
-        ) from None
-    if not table.ndim:
-        raise ValueError(
-            f"X is a {type(X).__name__} where a table is due: Expected 2D array, got "
-            "0D array instead. Reshape your data to (n_samples, n_features)."
-        )
-    return table
-
-
-def _refuse_several(X):
-    """Refuse a table for each party where one table of all is due."""
-    is_dict = isinstance(X, Mapping) and not sparse.issparse(X)  # a DOK is a dict
-    if is_dict or (
-        isinstance(X, list | tuple)
-        and any(hasattr(each, "columns") or getattr(each, "ndim", 1) > 1 for each in X)
-    ):
-        what = "entries" if is_dict else "tables"
-        raise TypeError(
-            f"X is a {type(X).__name__} of {len(X)} {what} where one table with the "
-            "columns of all parties is due: skvfl.alignment.align makes it of one "
-            "table for each party and returns it as .table; of columns by name, "
-            "pandas.DataFrame(X) makes it"
-        )
-
-
-def _check_names(parties):
-    for name in parties:
-        if not isinstance(name, str):
-            raise ValueError(
-                f"the name of a party must be a string, got {name!r} of type "
-                f"{type(name).__name__}"
-            )
-        if not name or "__" in name or name in RESERVED_NAMES:
-            raise ValueError(
-                f"party name {name!r} is not allowed: a name is not empty, holds no "
-                f"double underscore and is none of {RESERVED_NAMES}"
-            )
 
 
 def _check_triples(parties):
@@ -800,21 +710,9 @@ def _check_triples(parties):
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"duplicate party names {repeated}")
+    # ``set_params`` could not tell such a party's transformer from the parameter.
     taken = set(names).intersection(VerticalPartitioner().get_params(deep=False))
     if taken:
         raise ValueError(
             f"party names {sorted(taken)} are parameters of VerticalPartitioner"
         )
-
-
-def _check_overlap(held, names):
-    owner = {}
-    for party, positions in held.items():
-        for position in positions:
-            if position in owner:
-                raise ValueError(
-                    f"{describe(position, names)} is held by both "
-                    f"{owner[position]!r} and {party!r}; set allow_overlap=True if "
-                    "they really share it"
-                )
-            owner[position] = party

@@ -26,6 +26,7 @@ from skvfl._targets import check_entries, read_column, settle
 from skvfl.exceptions import InvalidColumnError
 from skvfl.partition._columns import column_names, describe, refuse_masked
 
+# Shares and correlations of columns hardly change with more rows, and time does.
 MAX_ROWS = 5_000
 MAX_LEVELS = 32
 MAX_BINS = 16
@@ -63,6 +64,7 @@ class _ColumnSplitter(BaseEstimator):
         """
         check_instances(self)
         self._validate_params()
+        # Before numpy makes an array of it and drops the mask.
         refuse_masked(X)
         if not hasattr(X, "shape"):
             X = np.asarray(X, dtype=object)
@@ -76,7 +78,7 @@ class _ColumnSplitter(BaseEstimator):
 
 
 class RoundRobin(_ColumnSplitter):
-    """Deal the columns to the parties in turn, like cards.
+    """Deal the columns to the parties in turn.
 
     Parties get the same number of columns, give or take one.
 
@@ -250,10 +252,13 @@ class ImportanceSplit(_ColumnSplitter):
             )
         y, missing = read_column(y, "y")
         check_entries(len(y), _num_samples(X), "y")
+        # Only to refuse what is neither numbers nor text: the order of ``y`` is
+        # measured on its own values below.
         settle(y[~missing], "y")
         rng = generator(self.random_state)
         rows = _sample_rows(X, rng)
         codes, is_text = _encode(y[rows])
+        # A mask covers values that look present.
         codes[missing[rows]] = -1
         labelled = codes >= 0
         if not labelled.any():
@@ -358,6 +363,8 @@ class CorrelationSplit(_ColumnSplitter):
             (_swap_towards(total, correlation, start) for start in starts),
             key=lambda found: found[0],
         )
+        # The aim lies between splits that exist, because the theoretical bounds may be
+        # out of reach for parties of equal size.
         aim = low[0] + self.level * (high[0] - low[0])
         nearer = low if self.level < 0.5 else high
         within, party = _swap_towards(aim, correlation, nearer[1])
@@ -463,6 +470,8 @@ def _sample_rows(X, rng):
 def _encoded_columns(X, rows):
     """Yield :func:`_encode` of one column after the other, at the given rows."""
     if sparse.issparse(X):
+        # Rows are cheap to pick in one format and columns in the other; never all
+        # dense.
         X = X.tocsr()[rows].tocsc()
         for j in range(X.shape[1]):
             yield _encode(X[:, [j]].toarray().ravel())

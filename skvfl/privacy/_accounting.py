@@ -25,7 +25,9 @@ ACCOUNTANTS = {
 }
 DIVISIONS = ("moments", "naive")
 
+# Of the logarithm of the noise: a ten-thousandth more noise than is needed.
 _TOLERANCE = 1e-4
+# Noise a million times the largest gradient: beyond it nothing is learnt.
 _LOG_LARGEST = 14.0
 
 
@@ -172,6 +174,7 @@ class PrivacySpent:
         """
         import pandas as pd
 
+        # With equal shares, each party's ε holds at its own part of δ only.
         shares = len(self.parties) if self.division == "naive" else 1
         own = {name: _runs_of(name, self.runs) for name in self.parties}
         return pd.DataFrame(
@@ -182,6 +185,7 @@ class PrivacySpent:
                     name: sum(r.steps for r in runs) for name, runs in own.items()
                 },
                 "noise_multiplier": {
+                    # The least noise of a party bounds what any of its steps shows.
                     name: min(r.noise_multiplier for r in runs)
                     for name, runs in own.items()
                 },
@@ -265,8 +269,10 @@ def account_privacy(
     >>> round(account_privacy([both], 1e-5).epsilon, 2)
     4.25
     """
+    # In the order of the runs, so that the parties stand in a report as in the table.
     runs = _check(runs, delta, accountant, division)
     names = list(dict.fromkeys(name for run in runs for name in run.parties))
+    # Failures of several guarantees add up, so each may have its part of δ.
     shares = len(names) if division == "naive" else 1
     parties = {
         name: _epsilon(_runs_of(name, runs), delta / shares, accountant)
@@ -338,6 +344,8 @@ def calibrate_noise(
         return _calibrate(runs, epsilon, delta, accountant)
     names = {name for run in runs for name in run.parties}
     share = len(names)
+    # Every party by itself: one factor for all would give the party with the fewest
+    # steps less ε than its share.
     scaled = {
         name: iter(
             _calibrate(_runs_of(name, runs), epsilon / share, delta / share, accountant)
@@ -362,6 +370,7 @@ def _check(
     if division not in DIVISIONS:
         raise ValueError(f"division must be one of {[*DIVISIONS]}, got {division!r}")
     for run in runs:
+        # A row's presence in one party's sum tells that it is in the others' too.
         if division == "naive" and len(run.parties) > 1:
             raise ValueError(
                 f"parties {[*run.parties]} add noise on the same rows, so that their "
@@ -414,6 +423,8 @@ def _least(
         ratio = spent(math.exp(log_factor)) / epsilon
         return min(max(math.log(ratio) if ratio else -9.0, -9.0), 9.0)
 
+    # ε falls as noise grows: first noise that is enough, then noise that is not, and
+    # the root lies between. It is always the upper end that is returned.
     step = math.log(step)
     high = math.log(start)
     while excess(high) > 0 and high < _LOG_LARGEST:
@@ -428,6 +439,8 @@ def _least(
         # The root may lie on the wrong side of the budget by a rounding.
         while excess(found) > 0:
             found += _TOLERANCE
+    # Outside the range that an accountant can show, ε jumps, and the noise at the edge
+    # would be far more than the budget needs.
     if not math.log(0.5) <= excess(found) <= 0:
         raise PrivacyBudgetError(
             "no amount of noise is shown to spend between half and all of epsilon="
@@ -456,10 +469,13 @@ def _composed(
         ledger = _import("dp_accounting.rdp").RdpAccountant()
     else:
         ledger = _import("dp_accounting.pld").PLDAccountant()
+    # After the imports, so that a missing library is told of with noise and without.
     if any(noise == 0 for (_, noise), _ in steps):
         return math.inf
     with _quiet():
         for (rate, noise), count in steps:
+            # The adjacency that this event assumes is the one stated: add or remove a
+            # row.
             step = events.PoissonSampledDpEvent(rate, events.GaussianDpEvent(noise))
             ledger.compose(step, count)
         return float(ledger.get_epsilon(delta))

@@ -33,7 +33,8 @@ from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.partition._partitioner import _check_table, as_partition
+from skvfl.partition._partitioner import as_partition
+from skvfl.partition._tables import _check_table
 from skvfl.rap._parties import ALIASES, OwnerSettings, PartySettings
 from skvfl.rap._server_model import (
     fit_model,

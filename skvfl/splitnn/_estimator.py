@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from math import ceil
 from numbers import Integral, Real
 
-import numpy as np
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -22,7 +20,7 @@ from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._steps import batch_bounds, epoch_loss
+from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
 from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
 
@@ -35,9 +33,9 @@ def split_step(session, active, passive, widths, start, stop):
     session : Session
         Of parties that have begun an epoch.
     active : str
-        Who learns from the activations.
+        The party that learns from the activations.
     passive : list of str
-        Who sends them.
+        The parties that send them.
     widths : dict of str to int
         How many numbers for each row.
     start, stop : int
@@ -50,6 +48,8 @@ def split_step(session, active, passive, widths, start, stop):
     """
     session.begin_round()
     batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
+    # A reply's shape is declared before it is asked for, so that the wire refuses any
+    # other and a party can neither crash the active one nor fill its memory.
     received = session.call("forward", to=passive, reply=expected, **batch)
     check_rows(received, stop - start, widths)
     step = session.ask(
@@ -65,6 +65,7 @@ def split_step(session, active, passive, widths, start, stop):
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
     _roles = (PassiveSettings, ActiveSettings)
 
@@ -136,12 +137,11 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _train(self, session, active, n_rows, sequence, course):
         """Split learning: activations up, gradients down, for every batch."""
         passive = [name for name in self._holders if name != active]
+        # One stream for the order of the table and one for those of the epochs, so that
+        # the number of epochs does not change the first.
         to_table, to_epochs = sequence.spawn(2)
         session.begin_round()
-        n_held_out = (
-            ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
-        )
-        n_train = n_rows - n_held_out
+        n_train = n_rows - n_held_out(self, n_rows)
         # All parties sort their rows by one seed before anything else. The last rows of
         # that order are held out, so a batch of either kind is named by two numbers.
         order = {"seed": int_seed(to_table)}
@@ -185,6 +185,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """Whether the loss of the held-out rows has stopped improving."""
         rows = {"start": n_train, "stop": n_rows}
         session.begin_round()
+        # All held-out rows at once: nothing is learnt from them, so there is no batch.
         expected = rows_of(self._widths, n_rows - n_train)
         received = session.call("represent", to=passive, reply=expected, **rows)
         loss = session.ask(active, "evaluate", reply=NUMBER, received=received, **rows)
@@ -193,7 +194,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         if not curve or loss < min(curve):
             session.tell("remember", to={*passive, active})
         curve.append(loss)
-        return len(curve) - 1 - int(np.argmin(curve)) >= self.n_iter_no_change
+        return has_stalled(curve, self.n_iter_no_change)
 
     def _serve(self, X, operation):
         """What the active party computes for rows to be served."""
@@ -209,6 +210,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             own = Rows(n_rows, OWN_WIDTH, exact=False)
             if operation == "predict":
                 own = Rows(n_rows, self._n_outputs)
+            # The active party answers through the session like every other, so that the
+            # log has what a prediction costs where it lives elsewhere.
             asked = {"reply": own, "received": received, **rows}
             return check_answers(session.ask(active, operation, **asked))
 
@@ -228,6 +231,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     @property
     def _n_features_out(self):
+        # Only concatenation makes the top model's input grow with the parties.
         parts = len(self._holders) if self.aggregation == "concat" else 1
         return parts * self.cut_width
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from numbers import Integral, Real
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -16,6 +15,7 @@ from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
+from skvfl.nn._steps import n_held_out
 from skvfl.nn._tabnet import MASKS
 from skvfl.tabvfl._parties import GuestSettings, HostSettings
 from skvfl.tabvfl._protocol import ClientFailures, Training
@@ -24,6 +24,7 @@ from skvfl.tabvfl._protocol import ClientFailures, Training
 class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
     # The host is told one thing more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
@@ -125,10 +126,15 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _fit(self, X, y, labels):
         n_rows = len(labels.values)
         root = seed_sequence(self.random_state)
+        # Both phases report their epochs to one callback, which is told their number.
         n_epochs = self.pretrain * self._pretraining_epochs + self.max_epochs
         training = self._training(X, y, labels, n_epochs, root=root)
         with training as (session, course):
+            # Inside the session: only now the parties have said which of them hold
+            # columns.
             self._check_sizes(n_rows)
+            # All curves are set before training, so that callbacks can read them after
+            # the first epoch, and a refit shows none of an earlier fit.
             self.failures_ = []
             self._begin_curves()
             self.pretraining_loss_curve_ = []
@@ -151,7 +157,9 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
 
     def _check_sizes(self, n_rows):
         """Refuse what leaves nothing to train, once all have said what they hold."""
-        n_train = n_rows - self._n_held_out(n_rows)
+        n_train = n_rows - n_held_out(self, n_rows)
+        # Before the networks are built: batch norm would fail at a guest, in torch's
+        # words.
         if n_train < 2:
             raise ValueError(
                 f"n_samples={n_rows}, of which {n_rows - n_train} are held out: batch "
@@ -168,11 +176,10 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 "raise n_d"
             )
 
-    def _n_held_out(self, n_rows):
-        return ceil(self.validation_fraction * n_rows) if self.early_stopping else 0
-
     @property
     def _pretraining_epochs(self):
+        # None, and never 0, which the constraints refuse: ``pretrain`` turns the phase
+        # off.
         return self.pretraining_epochs or self.max_epochs
 
     def _serve(self, X, operation):
@@ -186,6 +193,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 "represent", to=self._holders, reply=expected, **rows
             )
             check_rows(received, n_rows, self._widths)
+            # A reply's shape is declared before it is asked for, so that the wire
+            # refuses any other.
             own = {
                 "embed": Rows(n_rows, self.n_d),
                 "predict": Rows(n_rows, self._n_outputs),
@@ -232,7 +241,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             one, or are zero where no step contributes anything. The sum of a party's
             weights is its part.
         """
-        # Who has the encoder answers: the host, or every party for itself.
+        # The party that has the encoder answers: the host, or each for itself.
         if self.design == "joint":
             weights = self._serve(X, "explain_received")
         else:
@@ -244,6 +253,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                     "explain", to=self._holders, reply=expected, **rows
                 )
                 check_rows(weights, rows["stop"])
+        # Here and not at the parties, which do not know each other's weights.
         total = sum(each.sum(axis=1, keepdims=True) for each in weights.values())
         # A row in which no step decides anything has weights of zero, and keeps them.
         total[total == 0] = 1
@@ -338,9 +348,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         What the active party uses in place of what a party would send that is offline,
         or late for the transport's ``timeout``: what it sent last for each row; zeros,
         none of which counts as hidden while pretraining; or nothing, and training ends
-        with an error. An offline party learns nothing. Who is late is offline until the
-        next epoch, or until it has answered; it still ends the step that it was late
-        with, which is a whole epoch of pretraining with ``design="local"``.
+        with an error. An offline party learns nothing. A late party is offline until
+        the next epoch, or until it has answered; it still ends the step that it was
+        late with, which is a whole epoch of pretraining with ``design="local"``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -356,8 +366,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     pretraining_loss_curve_ : list of float
-        Mean loss of every epoch of pretraining, summed over the parties; who is offline
-        counts with its last loss.
+        Mean loss of every epoch of pretraining, summed over the parties; an offline
+        party counts with its last loss.
     pretraining_validation_loss_curve_ : list of float
         The same of the held-out rows; empty without early stopping.
     loss_curve_ : list of float
@@ -409,11 +419,11 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     hidden lie in a hyperplane, whose normal undoes the mixture. From one batch of a few
     times as many rows as columns it can compute every cell that is not hidden, up to
     the column's scale and mean. Choose ``pretrain=False`` or ``design="local"`` where
-    that must not be. Without pretraining, who knows some rows or the columns' joint
-    distribution can still undo the mixture. Passive parties see their share of the
-    decoder's outputs, which depends on the columns of all, row by row, and gradients,
-    from which labels can be inferred while finetuning. Everybody knows the order of the
-    rows. Nothing is noised.
+    that must not be. Without pretraining, knowledge of some rows or of the columns'
+    joint distribution can still undo the mixture. Passive parties see their share of
+    the decoder's outputs, which depends on the columns of all, row by row, and
+    gradients, from which labels can be inferred while finetuning. Everybody knows the
+    order of the rows. Nothing is noised.
 
     With ``failure`` or a ``timeout``, and ``on_failure="cache"``, the active party
     keeps what every party sent last for every row, until ``fit`` ends.

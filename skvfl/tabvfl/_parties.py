@@ -493,7 +493,7 @@ class HostParty(GuestParty):
             Number of decoder outputs of every party with columns.
         """
         networks, generator = self._networks, self._generator
-        # All are named: who is offline later has its share of the outputs still.
+        # All are named: a party keeps its share of the outputs while it is offline.
         self.hold(Shares(_slices(shares), sum(shares.values())))
         if not self.take_over("_top", "_mapping", "_codec"):
             n_outputs = self._codec.n_outputs
@@ -558,7 +558,7 @@ class HostParty(GuestParty):
             Those of the partitions that were sent.
         """
         batch, columns = self.held(Decoded), self.held(Shares).columns
-        # Who dropped out since has no say in this step.
+        # A party that dropped out since has no say in this step.
         gradient = torch.zeros_like(batch.outputs)
         for name, each in gradients.items():
             gradient[:, columns[name]] = tensor(each)

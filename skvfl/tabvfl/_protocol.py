@@ -13,7 +13,7 @@ from skvfl._random import int_seed
 from skvfl.exceptions import PartyError
 from skvfl.federation._replies import NOTHING, NUMBER, Fields, learnt, rows_of
 from skvfl.federation._transport import check_rows
-from skvfl.nn._steps import batch_bounds, epoch_loss
+from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
 
 PRETRAINING, FINETUNING = "pretraining", "finetuning"
@@ -124,7 +124,7 @@ class Training:
         # decoder of its own share.
         sizes = map(len, np.array_split(np.arange(estimator.n_d), len(self.holders)))
         self.shares = dict(zip(self.holders, sizes, strict=True))
-        self.n_train = n_rows - estimator._n_held_out(n_rows)
+        self.n_train = n_rows - n_held_out(estimator, n_rows)
         self.held_out = {"start": self.n_train, "stop": n_rows}
         self.batches = batch_bounds(self.n_train, estimator.batch_size)
         self.sequences = sequence.spawn(3)
@@ -362,8 +362,7 @@ class Training:
             self._tell("remember", to={*self.online, self.active})
             phase.unmoved = set(self.holders).difference(self.online)
         phase.held_out.append(loss)
-        since_best = len(phase.held_out) - 1 - int(np.argmin(phase.held_out))
-        return stop or since_best >= estimator.n_iter_no_change
+        return stop or has_stalled(phase.held_out, estimator.n_iter_no_change)
 
     def _go_back(self, phase):
         """With early stopping, the parties go back to their best models."""

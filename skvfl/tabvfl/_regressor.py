@@ -81,9 +81,9 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         What the active party uses in place of what a party would send that is offline,
         or late for the transport's ``timeout``: what it sent last for each row; zeros,
         none of which counts as hidden while pretraining; or nothing, and training ends
-        with an error. An offline party learns nothing. Who is late is offline until the
-        next epoch, or until it has answered; it still ends the step that it was late
-        with, which is a whole epoch of pretraining with ``design="local"``.
+        with an error. An offline party learns nothing. A late party is offline until
+        the next epoch, or until it has answered; it still ends the step that it was
+        late with, which is a whole epoch of pretraining with ``design="local"``.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -95,8 +95,8 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     Attributes
     ----------
     pretraining_loss_curve_ : list of float
-        Mean loss of every epoch of pretraining, summed over the parties; who is offline
-        counts with its last loss.
+        Mean loss of every epoch of pretraining, summed over the parties; an offline
+        party counts with its last loss.
     pretraining_validation_loss_curve_ : list of float
         The same of the held-out rows; empty without early stopping.
     loss_curve_ : list of float
@@ -142,6 +142,8 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     True
     """
 
+    # Defined here and not in the base: scikit-learn reads the signature, and the
+    # classifier's target is checked in another way.
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, sample_weight=None):
         """Train all parties' models.

@@ -20,7 +20,7 @@ from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_sam
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
 from skvfl.federation._party import Earlier
-from skvfl.partition._partitioner import _check_table
+from skvfl.partition._tables import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
 from skvfl.vfedsec._agreement import KEY_RING
@@ -31,6 +31,7 @@ from skvfl.vfedsec._protocol import Protocol, ServerSettings
 class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
     """Training and serving; the subclasses say what the labels are."""
 
+    # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
 
     _parameter_constraints = {
@@ -116,6 +117,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         members = self._make_members(X, root, labels, rows)
         server = self._make_server(root)
         self.communication_ = CommunicationLog()
+        # A refit that does not record must not show the view of an earlier fit.
         self.__dict__.pop("server_view_", None)
         if self.record_server_view:
             self.server_view_ = []
@@ -146,6 +148,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             "optimizer": self.optimizer,
         }
         if name == SERVER:
+            # Not their names, which stay with the label owner.
             n_classes = len(self.classes_) if hasattr(self, "classes_") else None
             return ServerSettings(**agreed, top=self.top, n_classes=n_classes)
         # Clients of one cluster are told the same, and share what their party has.
@@ -177,8 +180,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         order = one_way(branch(root, 2, 1))
         home, sizes = [], {}
         for party in roster.home:
-            # Several clients of one party exist in simulations only, so only this place
-            # knows how its rows are dealt.
+            # Only simulations have several clients of one party, and deal its rows.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
             for client, holding in holdings.items():
                 sizes[client] = holding.size
@@ -220,6 +222,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """Testing phase: the same rounds as in training, up to the server's answer."""
         check_is_fitted(self)
         n_rows = _num_samples(_check_table(X))
+        # For this call alone: two threads may predict at once, each with its own keys.
         server = self._server.again()
         with self._reopen(X, current_log()) as session:
             protocol = Protocol(session, server, self.rotate_every)
@@ -281,6 +284,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return "it contributes nothing to them"
 
     def _may_lack_rows(self, name, fitting):
+        # A single empty cell is rather a missing value, unless ``clients`` had a -1.
         several = self._n_columns[self.clusters_[name][0]] > 1
         return several or (name in self._partly and not fitting)
 
@@ -374,8 +378,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     random_state : int, RandomState instance or None, default=None
         Root of the random streams of models and of the order of rows. ``None`` takes
         fresh entropy from the operating system, from which keys and masks always come;
-        no result depends on them. A known seed is a known secret: who has it knows the
-        order of rows and the first weights.
+        they change no result. A known seed tells the order of rows and first weights.
 
     Attributes
     ----------
@@ -564,8 +567,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
 class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     """Secure split learning of a numerical target; see :class:`VFedSecClassifier`.
 
-    The active party standardises its target, which the server receives in this form,
-    and the squared error is minimised.
+    The server receives the standardised target and minimises the squared error.
 
     Read more in the :ref:`User Guide <vfedsec>`.
 
@@ -589,8 +591,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     bits : {32, 64}, default=32
         Size of one masked number; 32 bits are no more bytes than float32.
     bound : float, default=1000.0
-        Largest magnitude of any client's contribution to the secure layer; a larger one
-        is an error, see :class:`VFedSecClassifier`.
+        Largest magnitude of any client's contribution; a larger one is an error.
     rotate_every : int, default=5
         Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
@@ -621,7 +622,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         :class:`ProcessTransport`.
     random_state : int, RandomState instance or None, default=None
         Root of the random streams of models and of the order of rows. Keys and masks
-        come from the operating system always.
+        always come from the operating system.
 
     Attributes
     ----------
@@ -653,9 +654,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
 
     Notes
     -----
-    *Who learns what*, who has to contribute to a row, and which rows a party holds are
-    as in :class:`VFedSecClassifier`, with the target in place of labels, and so are the
-    deviations from the paper [1]_.
+    *Who learns what*, contributions and deviations from the paper [1]_ are those of
+    :class:`VFedSecClassifier`, with the target in place of labels.
 
     References
     ----------

@@ -10,7 +10,6 @@ import copy
 import uuid
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,7 +30,14 @@ from skvfl.federation._replies import (
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._explicit import CrossEntropy, SquaredError, trainer
 from skvfl.nn._labels import teach
-from skvfl.nn._steps import batch_bounds, check_held_out, epoch_loss, infer
+from skvfl.nn._steps import (
+    batch_bounds,
+    check_held_out,
+    epoch_loss,
+    has_stalled,
+    infer,
+    n_held_out,
+)
 from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
 from skvfl.privacy import SecureAggregationError
@@ -506,12 +512,7 @@ class Protocol:
             Of the estimator's callbacks.
         """
         session, server, active = self._session, self._server, [self._agreement.active]
-        n_held_out = (
-            ceil(estimator.validation_fraction * n_rows)
-            if estimator.early_stopping
-            else 0
-        )
-        n_train = n_rows - n_held_out
+        n_train = n_rows - n_held_out(estimator, n_rows)
         if not n_train:
             raise ValueError(
                 f"early stopping holds out all {n_rows} rows: lower "
@@ -561,7 +562,7 @@ class Protocol:
             self._session.tell("remember")
             self._server.remember()
         curve.append(total / size)
-        return len(curve) - 1 - int(np.argmin(curve)) >= estimator.n_iter_no_change
+        return has_stalled(curve, estimator.n_iter_no_change)
 
     def learn(self, start, stop):
         """One round of training; the mean loss and the weight of the batch."""
