@@ -8,6 +8,7 @@ compared before the reply is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from numbers import Real
 from typing import Any
 
@@ -206,7 +207,7 @@ def all_finite(array: np.ndarray) -> bool:
             array = array.astype(np.float64)
     # One product in place of a mask for most arrays: it is finite where all numbers
     # are, but for those whose squares are too large.
-    if array.dtype.kind == "f" and np.isfinite(np.vdot(array, array)):
+    if array.dtype.kind == "f" and isfinite(np.vdot(array, array)):
         return True
     return bool(np.isfinite(array).all())
 

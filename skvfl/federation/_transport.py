@@ -420,10 +420,27 @@ def check_rows(
                 party,
                 f"it sent {reply.shape[1]} columns where {widths[party]} were expected",
             )
+    check_finite_rows(replies)
+    return list(replies.values())
+
+
+def check_finite_rows(replies: Mapping[str, np.ndarray]) -> None:
+    """The last part of :func:`check_rows`, for matrices of the expected shape.
+
+    Parameters
+    ----------
+    replies : dict of str to ndarray
+        What the parties sent.
+
+    Raises
+    ------
+    PartyError
+        If one of them holds values that are not finite.
+    """
+    for party, reply in replies.items():
         if not all_finite(reply):
             raise PartyError(
                 party,
                 "its reply holds values that are not finite: look at the scales of its "
                 "columns, and lower the learning rate where training diverges",
             )
-    return list(replies.values())

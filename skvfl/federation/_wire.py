@@ -11,6 +11,7 @@ import json
 import math
 import struct
 from functools import lru_cache
+from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,6 +21,7 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"skvfl1"
 _LENGTH = struct.Struct("<I")
+_FRAME = len(MAGIC) + _LENGTH.size
 # Whoever walks through a payload later needs about as deep a stack as its reader.
 _MOST_NESTED = 32
 _DTYPES = {
@@ -56,7 +58,7 @@ def unpack(message: Buffer, most_header: int | None = None) -> Any:
         If the message is not in this format, or is cut short.
     """
     message = memoryview(message)
-    start = len(MAGIC) + _LENGTH.size
+    start = _FRAME
     if message[: len(MAGIC)] != MAGIC or len(message) < start:
         raise ValueError("not a skvfl message")
     (length,) = _LENGTH.unpack_from(message, len(MAGIC))
@@ -128,39 +130,48 @@ def deliver(payload: Any, *, copy: bool = True) -> tuple[Any, tuple[int, bool]]:
     measure : tuple of int and bool
         See :func:`measure`.
     """
-    size = len(MAGIC) + _LENGTH.size
-    has_array = False
+    arrays: list[np.ndarray] = []
+    delivered, size = _deliver(payload, copy, arrays)
+    for array in arrays:
+        size += array.nbytes
+    return delivered, (_FRAME + size, bool(arrays))
 
-    def walk(node: Any) -> Any:
-        nonlocal size, has_array
-        kind = type(node)
-        if kind is str or kind is bool or node is None:
-            size += _text_length(node)
-            return node
-        if kind is int:
-            size += len(str(node))
-            return node
-        if isinstance(node, np.ndarray):
-            array = _own(node, copy)
-            size += _describe_length(array.dtype, array.shape) + array.nbytes
-            has_array = True
-            return array
-        if isinstance(node, dict):
-            size += len('{"dict":[]}') + max(len(node) - 1, 0)
-            entries = {}
-            for key, item in node.items():
-                key = _key(key)
-                size += _text_length(key) + len("[,]")
-                entries[key] = walk(item)
-            return entries
-        if isinstance(node, list | tuple):
-            size += len("[]") + max(len(node) - 1, 0)
-            return [walk(item) for item in node]
-        scalar = _scalar(node)
-        size += len(json.dumps(scalar))
-        return scalar
 
-    return walk(payload), (size, has_array)
+def _deliver(node: Any, copy: bool, arrays: list[np.ndarray]) -> tuple[Any, int]:
+    """What arrives of a node, and its length in the header; arrays are listed."""
+    # By exact types first, and without a call for what lies in a dict or a list: every
+    # batch of every party comes through here several times.
+    kind = type(node)
+    if kind is np.ndarray:
+        array = _own(node, copy)
+        arrays.append(array)
+        return array, _describe_length(array.dtype, array.shape)
+    if kind is str or kind is bool or node is None:
+        return node, _text_length(node)
+    if kind is int:
+        return node, len(str(node))
+    if kind is float and isfinite(node):
+        return node, len(repr(node))
+    if isinstance(node, dict):
+        size = len('{"dict":[]}') + max(len(node) - 1, 0)
+        entries = {}
+        for key, item in node.items():
+            key = _key(key)
+            entries[key], length = _deliver(item, copy, arrays)
+            size += _text_length(key) + len("[,]") + length
+        return entries, size
+    if isinstance(node, list | tuple):
+        size = len("[]") + max(len(node) - 1, 0)
+        items = []
+        for each in node:
+            item, length = _deliver(each, copy, arrays)
+            items.append(item)
+            size += length
+        return items, size
+    if isinstance(node, np.ndarray):
+        return _deliver(np.asarray(node), copy, arrays)
+    scalar = _scalar(node)
+    return scalar, len(json.dumps(scalar))
 
 
 # Every batch brings the same words and shapes again.

@@ -247,6 +247,40 @@ class ExplicitModule:
         return self._passes.forward("module", inputs)
 
 
+class ExplicitJoint:
+    """A local network and the head above it, trained together without a graph.
+
+    Parameters
+    ----------
+    module : JointNetwork
+        Maybe without a local network.
+    lr, weight_decay
+        As for :class:`Explicit`.
+    """
+
+    def __init__(self, module, lr, weight_decay):
+        self._local = module.local is not None
+        self._passes = Explicit(dict(module.named_children()), lr, weight_decay)
+        self.step = self._passes.step
+
+    def forward(self, *inputs):
+        """Outputs, and what the way back needs."""
+        tape, width = None, 0
+        if self._local:
+            own, tape = self._passes.forward("local", inputs[0])
+            inputs, width = [own, *inputs[1:]], own.shape[1]
+        joined = torch.cat(list(inputs), dim=1)
+        outputs, above = self._passes.forward("head", joined, further=self._local)
+        return outputs, (above, tape, width)
+
+    def backward(self, tape, gradient):
+        """Write the gradients of both networks."""
+        above, below, width = tape
+        gradient = self._passes.backward(above, gradient)
+        if self._local:
+            self._passes.backward(below, gradient[:, :width])
+
+
 class Recorded:
     """The networks that a party trains, with a graph for each.
 

@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 import torch
+from torch import nn
 
 from skvfl.exceptions import TrainingError
 
@@ -70,8 +71,75 @@ def infer(network, inputs):
     Rounding then does not depend on which rows are asked for together.
     """
     with torch.inference_mode():
-        # A copy, because training goes on in single precision.
-        return copy.deepcopy(network).double().eval()(inputs.double())
+        return in_double(network)(inputs.double())
+
+
+# Layers that hold nothing but parameters, buffers, layers, and what a copy may share.
+_LAYERS = {
+    nn.BatchNorm1d,
+    nn.Dropout,
+    nn.Identity,
+    nn.Linear,
+    nn.ModuleDict,
+    nn.ModuleList,
+    nn.ReLU,
+    nn.SELU,
+    nn.Sequential,
+    nn.Sigmoid,
+    nn.Tanh,
+}
+
+
+def plainly(kind):
+    """Mark a module of this package as one that :func:`in_double` knows; a decorator.
+
+    Parameters
+    ----------
+    kind : type
+        Whose objects hold parameters, buffers and modules where torch looks for them.
+    """
+    _LAYERS.add(kind)
+    return kind
+
+
+def in_double(network):
+    """A network's copy in double precision and evaluation mode.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Any network; it is left as it is, because training goes on in single precision.
+
+    Returns
+    -------
+    copy : torch.nn.Module
+    """
+    for layer in network.modules():
+        hooked = layer._forward_hooks or layer._forward_pre_hooks
+        if type(layer) not in _LAYERS or hooked or "forward" in vars(layer):
+            return copy.deepcopy(network).double().eval()
+    return _twin(network, {})
+
+
+def _twin(layer, twins):
+    # A general copy looks at every attribute, which for one row costs more than all
+    # else that is done for it.
+    if id(layer) not in twins:
+        twin = object.__new__(type(layer))
+        twins[id(layer)] = twin
+        vars(twin).update(
+            vars(layer),
+            training=False,
+            _parameters={name: _doubled(p) for name, p in layer._parameters.items()},
+            _buffers={name: _doubled(b) for name, b in layer._buffers.items()},
+            _modules={name: _twin(x, twins) for name, x in layer._modules.items()},
+        )
+    return twins[id(layer)]
+
+
+def _doubled(values):
+    floats = values is not None and values.is_floating_point()
+    return values.double() if floats else values
 
 
 def batch_bounds(n_rows, batch_size):

@@ -6,7 +6,6 @@ parties, it stays with them.
 
 from __future__ import annotations
 
-import copy
 from functools import lru_cache
 from math import ceil, sqrt
 
@@ -17,6 +16,7 @@ from torch.nn import functional
 
 from skvfl.nn._mlp import linear
 from skvfl.nn._sparsemax import entmax15, sparsemax
+from skvfl.nn._steps import in_double, plainly
 
 # Of the batch norm of the columns, which takes whole batches and not virtual ones.
 INPUT_MOMENTUM = 0.01
@@ -24,6 +24,7 @@ MIN_VARIANCE = 0.01
 MASKS = {"sparsemax": sparsemax, "entmax": entmax15}
 
 
+@plainly
 class GhostBatchNorm(nn.Module):
     """Batch norm over the virtual batches that a batch is dealt into.
 
@@ -76,8 +77,8 @@ class GhostBatchNorm(nn.Module):
             dealt = _spread(inputs[start:stop], n_batches)
             normal, means, scales = torch.native_batch_norm(
                 dealt,
-                weight.repeat(n_batches),
-                bias.repeat(n_batches),
+                _repeated(weight, n_batches),
+                _repeated(bias, n_batches),
                 None,
                 None,
                 True,
@@ -97,7 +98,7 @@ class GhostBatchNorm(nn.Module):
             to_inputs, *others = torch.ops.aten.native_batch_norm_backward(
                 _spread(gradient[rows], n_batches),
                 _spread(inputs[rows], n_batches),
-                weight.repeat(n_batches),
+                _repeated(weight, n_batches),
                 None,
                 None,
                 means,
@@ -146,6 +147,11 @@ def _spread(rows, n_batches):
     return rows.reshape(-1, n_batches * rows.shape[1])
 
 
+def _repeated(values, times):
+    """One vector after another; at a part of the time that ``repeat`` takes."""
+    return values.expand(times, -1).reshape(-1)
+
+
 @lru_cache
 def decay(n, momentum, dtype):
     """Weights of values in a moving average, the last of which counts most."""
@@ -174,6 +180,7 @@ def deal(n_rows, virtual_batch_size):
     return calls if n_dealt == n_rows else [*calls, (n_rows, 1)]
 
 
+@plainly
 class GatedLayer(nn.Module):
     """A linear layer, ghost batch norm and a gated linear unit.
 
@@ -273,6 +280,7 @@ class RandomObfuscator(nn.Module):
         return inputs.masked_fill(hidden, 0), hidden
 
 
+@plainly
 class FeatureTransformer(nn.Module):
     """Gated layers, all but the first with a shortcut past them.
 
@@ -298,6 +306,7 @@ class FeatureTransformer(nn.Module):
         return self.layers(inputs)
 
 
+@plainly
 class AttentiveTransformer(nn.Module):
     """Weights of the columns in a step.
 
@@ -329,6 +338,7 @@ class AttentiveTransformer(nn.Module):
         return MASKS[self.mask_type](scores)
 
 
+@plainly
 class Encoder(nn.Module):
     """TabNet's encoder without the batch norm of the columns.
 
@@ -408,6 +418,7 @@ class Encoder(nn.Module):
         return decisions, weights
 
 
+@plainly
 class SparseEncoder(nn.Module):
     """An encoder, and the entropy of its attention as a term of the loss.
 
@@ -451,6 +462,7 @@ class SparseEncoder(nn.Module):
         )
 
 
+@plainly
 class NormalisedEncoder(SparseEncoder):
     """Batch norm of the columns in front of an encoder.
 
@@ -483,6 +495,7 @@ class NormalisedEncoder(SparseEncoder):
         return super().explain(self.norm(inputs))
 
 
+@plainly
 class MixedColumns(nn.Module):
     """Batch norm of columns and a square layer that mixes them.
 
@@ -517,6 +530,7 @@ class MixedColumns(nn.Module):
         return self(inputs), None
 
 
+@plainly
 class SummedTop(nn.Module):
     """Adds up what several encoders decide; there is nothing to train.
 
@@ -546,6 +560,7 @@ class SummedTop(nn.Module):
         return self(received), None
 
 
+@plainly
 class Decoder(nn.Module):
     """TabNet's decoder without its last layer, which rebuilds the columns.
 
@@ -577,7 +592,7 @@ def explain(encoder, inputs):
     # In double precision, so that rounding does not depend on which rows are asked for
     # together. A copy, because the model itself stays in single precision.
     with torch.inference_mode():
-        return copy.deepcopy(encoder).double().eval().explain(inputs.double()).numpy()
+        return in_double(encoder).explain(inputs.double()).numpy()
 
 
 def feature_transformers(

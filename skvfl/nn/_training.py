@@ -19,10 +19,15 @@ from torch.utils.data import TensorDataset
 
 from skvfl._random import int_seed
 from skvfl.exceptions import TrainingError
-from skvfl.nn._apart import is_apart, is_plain
+from skvfl.nn._apart import JointNetwork, is_apart, is_plain
 from skvfl.nn._autoencoder import Autoencoder, ExplicitAutoencoder
 from skvfl.nn._build import FusedAdam
-from skvfl.nn._explicit import ExplicitModule, links_of, loss_and_gradient
+from skvfl.nn._explicit import (
+    ExplicitJoint,
+    ExplicitModule,
+    links_of,
+    loss_and_gradient,
+)
 from skvfl.nn._steps import TINY, batch_bounds, check_held_out, check_parameters, tensor
 
 
@@ -258,17 +263,19 @@ def passes_of(module, lr, weight_decay):
     Parameters
     ----------
     module : torch.nn.Module
-        Any module; linear layers and activations in sequence, and autoencoders of
-        them, need no graph.
+        Any module; linear layers and activations in sequence, and autoencoders and
+        joint networks of them, need no graph.
     lr, weight_decay : float
         Of Adam.
 
     Returns
     -------
-    passes : Explicit, ExplicitAutoencoder or None
+    passes : ExplicitModule, ExplicitAutoencoder, ExplicitJoint or None
     """
     if type(module) is Autoencoder and is_plain(module):
         parts, passes = module.children(), ExplicitAutoencoder
+    elif type(module) is JointNetwork and is_plain(module):
+        parts, passes = module.children(), ExplicitJoint
     else:
         parts, passes = [module], ExplicitModule
     if all(is_apart(part) and links_of(part) for part in parts):

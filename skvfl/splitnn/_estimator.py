@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Integral, Real
 
 from sklearn.base import (
@@ -19,7 +19,7 @@ from skvfl._base import (
 from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
-from skvfl.federation._transport import check_rows
+from skvfl.federation._transport import check_finite_rows, check_rows
 from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
 from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
@@ -47,19 +47,27 @@ def split_step(session, active, passive, widths, start, stop):
         ``loss``, and ``weight``, what the rows weigh together.
     """
     session.begin_round()
-    batch, expected = {"start": start, "stop": stop}, rows_of(widths, stop - start)
+    batch = {"start": start, "stop": stop}
     # A reply's shape is declared before it is asked for, so that the wire refuses any
     # other and a party can neither crash the active one nor fill its memory.
+    expected, report = _expected(tuple(widths.items()), stop - start)
     received = session.call("forward", to=passive, reply=expected, **batch)
-    check_rows(received, stop - start, widths)
-    step = session.ask(
-        active, "learn", reply=learnt(expected), received=received, **batch
-    )
+    # The session has looked at their shapes.
+    check_finite_rows(received)
+    step = session.ask(active, "learn", reply=report, received=received, **batch)
     # Each party is told its own gradient alone: the others' depend on their columns.
     session.begin_round()
     gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
     session.tell("backward", to=passive, each=gradients)
     return step
+
+
+# Batches of a run have one size, or two.
+@lru_cache(maxsize=64)
+def _expected(widths, n_rows):
+    """What is expected of activations, and of who learns from them."""
+    expected = rows_of(dict(widths), n_rows)
+    return expected, learnt(expected)
 
 
 class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):

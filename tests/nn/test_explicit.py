@@ -5,11 +5,13 @@ from torch import nn
 
 from skvfl.fedonce._targets import NoiseTargets
 from skvfl.nn import _training
+from skvfl.nn._apart import JointNetwork
 from skvfl.nn._autoencoder import Autoencoder, AutoencoderLoss, ExplicitAutoencoder
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._explicit import (
     CrossEntropy,
     Explicit,
+    ExplicitJoint,
     ExplicitModule,
     Recorded,
     SquaredError,
@@ -49,14 +51,14 @@ NETWORKS = {
 }
 
 
-def train_both(monkeypatch, build, targets, loss, **options):
+def train_both(monkeypatch, build, targets, loss, inputs=X, **options):
     """Train twice from the same start: without a graph, and with one."""
     found = []
     for passes in (passes_of, lambda *_: None):
         monkeypatch.setattr(_training, "passes_of", passes)
         module, sequence = build(stream()), np.random.SeedSequence(0)
         options |= {"max_epochs": 3, "batch_size": 20, "lr": 0.01}
-        net = train(module, X, targets, loss=loss, sequence=sequence, **options)
+        net = train(module, inputs, targets, loss=loss, sequence=sequence, **options)
         found.append((module.state_dict(), net.history[:, "train_loss"]))
     return found
 
@@ -75,6 +77,27 @@ def test_bits_are_those_of_a_graph(monkeypatch, network, options):
     )
     assert all(torch.equal(value, graph[name]) for name, value in ours.items())
     assert losses == others
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("options", [{}, {"weights": WEIGHTS, "weight_decay": 0.01}])
+def test_bits_of_a_local_network_and_a_head_are_those_of_a_graph(
+    monkeypatch, local, options
+):
+    def build(generator):
+        below = perceptron([N_COLUMNS, 6, 4], generator) if local else None
+        width = 4 if local else N_COLUMNS
+        head = perceptron([width + LATENT.shape[1], 9, 3], generator)
+        return JointNetwork(below, head)
+
+    assert type(passes_of(build(stream()), 0.01, 0.0)) is ExplicitJoint
+    (ours, losses), (graph, others) = train_both(
+        monkeypatch, build, CLASSES, CrossEntropy(), inputs=(X, LATENT), **options
+    )
+    assert all(torch.equal(value, graph[name]) for name, value in ours.items())
+    assert losses == others
+    start = build(stream()).state_dict()
+    assert not any(torch.equal(value, start[name]) for name, value in ours.items())
 
 
 @pytest.mark.parametrize("distance", ["mse", "mae"])
