@@ -43,9 +43,10 @@ from skvfl.privacy import (
     SecureAggregationError,
     sealed_length,
 )
-from skvfl.vfedsec import _agreement
+from skvfl.vfedsec import _agreement, _protocol
+from skvfl.vfedsec._active import ActiveClient
 from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
-from skvfl.vfedsec._parties import ActiveClient, SecureClient, _drop_last_bias
+from skvfl.vfedsec._parties import SecureClient, _drop_last_bias
 from skvfl.vfedsec._protocol import SecureServer
 
 PARTIES = {"bank": range(10), "telco": range(10, 20), "shop": range(20, 30)}
@@ -881,8 +882,9 @@ def test_two_tables_give_the_same_view(cancer):
         assert distinguishability(one, other) < LEVEL
 
 
-def test_masks_never_repeat(cancer):
+def test_masks_never_repeat(cancer, monkeypatch):
     """Over rounds, epochs, fits and predictions of one estimator with one seed."""
+    monkeypatch.setattr(_protocol, "_SERVED_AT_ONCE", 128)
     X, y = cancer
     arrays = {}
     for masked in (True, False):
@@ -940,23 +942,32 @@ def test_ids_are_sealed_in_one_length(cancer):
     assert lengths == dict.fromkeys(["telco.0", "telco.1", "shop"], expected)
 
 
-def test_ids_are_broadcast_and_nobody_else_opens_them(cancer):
+def test_ids_go_to_their_client_alone_and_nobody_else_opens_them(cancer):
     def swap(way, parcels):
         if way == "request" and parcels.get("shop", [""])[0] == "forward":
-            arguments = parcels["shop"][1]
-            arguments["ids"] = arguments["ids"][::-1]
+            shop, telco = (parcels[name][1] for name in ("shop", "telco"))
+            shop["ids"], telco["ids"] = telco["ids"], shop["ids"]
 
     wire = Watched()
-    VFedSecClassifier(parties=PARTIES, transport=wire, max_epochs=1, **SMALL).fit(
-        *cancer
-    )
-    for asked, requests, _ in wire.seen:
-        if asked == "forward":
-            telco, shop = (requests[name][1]["ids"] for name in ("telco", "shop"))
-            assert_array_equal(telco, shop)
-            assert not np.array_equal(telco[0], telco[1])
-            assert "ids" not in requests["bank"][1]
-    with pytest.raises(PartyError, match=r"'shop'.*do not open"):
+    vfl = VFedSecClassifier(
+        parties=PARTIES,
+        transport=wire,
+        max_epochs=1,
+        record_server_view=True,
+        **SMALL,
+    ).fit(*cancer)
+    sealed = {
+        (record.round, record.client): record.array
+        for record in vfl.server_view_
+        if record.what == "row ids"
+    }
+    forwards = [requests for asked, requests, _ in wire.seen if asked == "forward"]
+    for round_id, requests in enumerate(forwards):
+        assert "ids" not in requests["bank"][1]
+        for name in ("telco", "shop"):
+            assert_array_equal(requests[name][1]["ids"], sealed[round_id, name])
+        assert not np.array_equal(sealed[round_id, "telco"], sealed[round_id, "shop"])
+    with pytest.raises(PartyError, match=r"'(shop|telco)'.*do not open"):
         VFedSecClassifier(parties=PARTIES, transport=Watched(swap), **SMALL).fit(
             *cancer
         )
@@ -1348,7 +1359,7 @@ def drop_tag(parcels, party):
             "'shop': it did not send a masked array",
         ),
         (
-            meddle_once("request", "forward", "telco.0", flip_in("ids", 0)),
+            meddle_once("request", "forward", "telco.0", flip_in("ids")),
             r"'telco\.0'.*'bank'.*do not open",
         ),
         (
@@ -1476,7 +1487,7 @@ def test_replayed_round_is_named(cancer):
 def test_meddling_with_a_prediction_is_named(cancer):
     X, y = cancer
     vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
-    meddle = meddle_once("reply", "forward", "telco", flip_in("masked"))
+    meddle = meddle_once("reply", "forward", "telco", flip_in("masked"), skip=0)
     vfl.set_params(transport=Watched(meddle))
     with pytest.raises(SecureAggregationError, match=r"'telco'.*fails authentication"):
         vfl.predict(X)
@@ -1512,7 +1523,7 @@ def test_bound_that_leaves_no_bits_is_refused(cancer):
 
 
 @pytest.mark.parametrize("rotate_every", [1, 4, 5, 100])
-def test_keys_are_renewed(cancer, rotate_every):
+def test_keys_are_renewed(cancer, monkeypatch, rotate_every):
     X, y = cancer
     wire = Watched()
     vfl = VFedSecClassifier(
@@ -1523,6 +1534,7 @@ def test_keys_are_renewed(cancer, rotate_every):
         transport=wire,
         **SMALL,
     )
+    monkeypatch.setattr(_protocol, "_SERVED_AT_ONCE", 128)
     runs = [(vfl.fit, (X, y), 2 * (4 + 1)), (vfl.predict, (X,), 5)]
     public = []
     for run, arguments, n_rounds in runs:

@@ -44,7 +44,7 @@ from skvfl.datasets import load
 from skvfl.federation import Party, _wire
 from skvfl.nn import ConvolutionalBottom
 from skvfl.privacy import Aggregator, FixedPoint, KeyRing, Masker
-from skvfl.vfedsec import _parties as _secure
+from skvfl.vfedsec import _active, _agreement, _parties
 
 BATCH = 256
 ROUNDS = 5
@@ -109,8 +109,9 @@ def stopwatch():
     spent.secrets = Counter()
     at_work = []
     perform = Party.perform
-    places = [(Masker, "_add_masks"), (Masker, "unmask"), (_secure, "seal_ids")]
-    places += [(_secure, name) for name in ("open_ids", "seal_key", "open_key")]
+    places = [(Masker, "_add_masks"), (Masker, "unmask"), (_active, "seal_ids")]
+    places += [(_parties, "open_ids")]
+    places += [(_agreement, name) for name in ("seal_key", "open_key")]
 
     def act(party, operation, arguments):
         at_work[:] = [party.name]

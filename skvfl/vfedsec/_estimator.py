@@ -21,8 +21,9 @@ from skvfl.federation._log import current_log
 from skvfl.partition._partitioner import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
+from skvfl.vfedsec._active import ActiveSettings
 from skvfl.vfedsec._agreement import KEY_RING
-from skvfl.vfedsec._parties import ActiveSettings, ClientSettings
+from skvfl.vfedsec._parties import ClientSettings
 from skvfl.vfedsec._protocol import Protocol, ServerSettings
 
 
@@ -217,7 +218,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         with self._reopen(X, current_log()) as session:
             protocol = Protocol(session, server, self.rotate_every)
             protocol.open(n_rows, fitting=False, imputes=self._imputes)
-            total = protocol.add_up(n_rows, self.batch_size)
+            total = protocol.add_up(n_rows)
             if operation == "predict":
                 total = protocol.answer(total)
             return check_answers(total)
@@ -337,7 +338,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
-        Rows per round. A last batch of one row joins its predecessor.
+        Rows per round of training. A last batch of one row joins its predecessor.
     lr : float, default=1e-3
         Learning rate of every client's own optimiser, and of the server's.
     optimizer : class or None, default=None
@@ -586,7 +587,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
-        Rows per round. A last batch of one row joins its predecessor.
+        Rows per round of training. A last batch of one row joins its predecessor.
     lr : float, default=1e-3
         Learning rate of every client's own optimiser, and of the server's.
     optimizer : class or None, default=None

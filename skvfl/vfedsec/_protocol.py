@@ -46,6 +46,10 @@ from skvfl.vfedsec._agreement import (
 )
 from skvfl.vfedsec._parties import FILLED, Best, Training
 
+# Rows of a batch to be served. Training's batches are as small as learning needs them;
+# in predictions each would cost its rounds and its share of new keys for nothing.
+_SERVED_AT_ONCE = 4096
+
 
 class ServerRecord(NamedTuple):
     """One masked or sealed array that the server received.
@@ -429,7 +433,7 @@ class Protocol:
         messages = session.call(
             "forward",
             reply=self._masked(Rows(stop - start, self._agreement.width)),
-            each=self._broadcast(chosen.get("ids"), round_id),
+            each=self._own_ids(chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
             training=training,
@@ -445,9 +449,9 @@ class Protocol:
             check_replies(sent, self._expected_labels(stop - start), "select")
         return total, labels, weights
 
-    def add_up(self, n_rows, batch_size):
+    def add_up(self, n_rows):
         """Testing phase: the secure layer's output for rows to be served."""
-        bounds = batch_bounds(n_rows, batch_size)
+        bounds = batch_bounds(n_rows, _SERVED_AT_ONCE)
         return np.concatenate([self.forward(start, stop)[0] for start, stop in bounds])
 
     def answer(self, total):
@@ -476,8 +480,8 @@ class Protocol:
         fields = {"labels": labels, "weights": Maybe(Vector(n_rows))}
         return {self._agreement.active: Fields(fields)}
 
-    def _broadcast(self, ids, round_id):
-        """All sealed ids to every passive client."""
+    def _own_ids(self, ids, round_id):
+        """What each passive client is sent of the batch: its own ids alone."""
         passive = self._agreement.passive
         if getattr(ids, "ndim", None) != 2 or len(ids) != len(passive):
             raise PartyError(
@@ -486,10 +490,8 @@ class Protocol:
             )
         for name, sealed in zip(passive, ids, strict=True):
             self._see(ServerRecord(round_id, name, "row ids", sealed))
-        # Sealed, all may go to all, who open their own part, as in the paper. In the
-        # clear each gets its own alone.
-        if self._agreement.masked:
-            return {name: {"ids": ids} for name in passive}
+        # Not broadcast as in the paper: every client would receive what grows with the
+        # number of clients, and open one part of it.
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
 
     def train(self, estimator, n_rows, context):
