@@ -1,4 +1,4 @@
-"""Key agreement between every two organisations, renewed in key epochs.
+"""Key agreement between two organisations at a time, renewed in key epochs.
 
 Two keys of each organisation go into a shared secret: its identity, which lasts, and a
 key made for this epoch (the full unified model, C(2e, 2s), of NIST
@@ -132,6 +132,11 @@ class KeyRing:
         """Key epoch in use; None where no keys are agreed."""
         return None if self._confirmed is None else self._confirmed.epoch
 
+    @property
+    def identity(self) -> bytes:
+        """Public key of this organisation's identity."""
+        return self._public_identity
+
     def forget(self) -> None:
         """Drop the keys of the epoch, so that nobody can take them from here."""
         self._offered: _Epoch | None = None
@@ -139,7 +144,12 @@ class KeyRing:
         self._confirmed: _Epoch | None = None
 
     def public_keys(
-        self, peers: Iterable[str], *, session: str, epoch: int
+        self,
+        peers: Iterable[str],
+        *,
+        session: str,
+        epoch: int,
+        members: Iterable[str] | None = None,
     ) -> dict[str, np.ndarray]:
         """Begin a key epoch: forget the last one's keys and make new ones.
 
@@ -151,6 +161,9 @@ class KeyRing:
             What this protocol run is called; the same for all.
         epoch : int
             Number of the key epoch, larger than any before in this session.
+        members : iterable of str, default=None
+            Names of all organisations of the session, where some are no peers; a
+            fingerprint may be pinned for each of them.
 
         Returns
         -------
@@ -161,7 +174,8 @@ class KeyRing:
         epoch, peers = operator.index(epoch), list(peers)
         if self.name in peers or len(set(peers)) < len(peers):
             raise ValueError(f"peers must be other organisations, once each: {peers}")
-        unknown = sorted(set(self.pinned).difference(peers))
+        known = peers if members is None else [*peers, *members]
+        unknown = sorted(set(self.pinned).difference(known))
         if unknown:
             raise ValueError(
                 f"a fingerprint is pinned for {unknown[0]!r}, which is no peer of "
@@ -180,7 +194,8 @@ class KeyRing:
         self._last_epoch = epoch
         self._offered = _Epoch(session, epoch, peers)
         return {
-            peer: _array(self._public_identity + self._offered.public) for peer in peers
+            peer: array_of(self._public_identity + self._offered.public)
+            for peer in peers
         }
 
     def agree(self, public_keys: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -209,7 +224,7 @@ class KeyRing:
         if offered is None:
             raise ValueError("call public_keys first: no key epoch has begun")
         for peer, keys in _one_each(offered.peers, public_keys, "public keys").items():
-            both = _bytes(peer, keys, 2 * _KEY, "public keys")
+            both = bytes_of(peer, keys, 2 * _KEY, "public keys")
             identity, ephemeral = both[:_KEY], both[_KEY:]
             self._check_identity(peer, identity)
             try:
@@ -241,11 +256,31 @@ class KeyRing:
         del offered.private
         self._agreed = offered
         return {
-            peer: _array(_proof(offered, sender=self.name, receiver=peer, peer=peer))
+            peer: array_of(_proof(offered, sender=self.name, receiver=peer, peer=peer))
             for peer in offered.peers
         }
 
-    def _check_identity(self, peer: str, identity: bytes) -> None:
+    def meet(self, identities: Mapping[str, bytes]) -> None:
+        """Check public identities, and pin those that are not pinned yet.
+
+        Parameters
+        ----------
+        identities : dict of str to bytes
+            By name; this organisation's own is left out.
+
+        Raises
+        ------
+        SecureAggregationError
+            If an identity is not the one that is pinned; names the peer.
+        """
+        others = {peer: i for peer, i in identities.items() if peer != self.name}
+        for peer, identity in others.items():
+            self._check_pinned(peer, identity)
+        met = {peer: fingerprint(identity) for peer, identity in others.items()}
+        # What was pinned before wins: who is met later cannot take a peer's place.
+        self.pinned = met | self.pinned
+
+    def _check_pinned(self, peer: str, identity: bytes) -> None:
         found = fingerprint(identity)
         # A message that came back to its sender would agree with itself.
         if identity == self._public_identity:
@@ -260,7 +295,11 @@ class KeyRing:
                 f"has pinned {short(pinned)}: somebody else answers for it, or it has "
                 "a new identity; ask it for its fingerprint",
             )
+
+    def _check_identity(self, peer: str, identity: bytes) -> None:
+        self._check_pinned(peer, identity)
         if self._met.setdefault(peer, identity) != identity:
+            found = fingerprint(identity)
             raise SecureAggregationError(
                 peer,
                 f"its identity has changed in this session, {self.name!r} finds: "
@@ -286,7 +325,7 @@ class KeyRing:
         if agreed is None:
             raise ValueError("call agree first: there are no keys to confirm")
         for peer, proof in _one_each(agreed.peers, proofs, "key confirmation").items():
-            found = _bytes(peer, proof, _KEY, "key confirmation")
+            found = bytes_of(peer, proof, _KEY, "key confirmation")
             expected = _proof(agreed, sender=peer, receiver=self.name, peer=peer)
             # In constant time, so that a forger learns nothing from how long it takes.
             if not hmac.compare_digest(found, expected):
@@ -458,7 +497,7 @@ def _one_each(
     return {peer: received[peer] for peer in peers}
 
 
-def _bytes(peer: str, array: Any, length: int, what: str) -> bytes:
+def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
     if (
         not isinstance(array, np.ndarray)
         or array.dtype != np.uint8
@@ -468,5 +507,5 @@ def _bytes(peer: str, array: Any, length: int, what: str) -> bytes:
     return array.tobytes()
 
 
-def _array(data: bytes) -> np.ndarray:
+def array_of(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8).copy()

@@ -25,6 +25,7 @@ from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._steps import infer, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.privacy import SecureAggregationError, open_ids
+from skvfl.privacy._draw import Draw
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec._agreement import (
     GRADIENT,
@@ -182,7 +183,13 @@ class SecureClient(Party):
 
     def _begin(self):
         # For every run, as masks are bound to the keys of its ring.
-        self.hold(self._agreement.masks(self._ring, self._cluster))
+        if not self._agreement.draws_graph:
+            self._join(None)
+
+    def _join(self, seed):
+        """Take the place among all clients that a seed gives."""
+        self.hold(self._agreement.masks(self._ring, self._cluster, seed))
+        self.hold(Keys(self._ring, self._agreement, seed))
 
     def again(self):
         """The same client for another run, with keys of its own."""
@@ -249,6 +256,34 @@ class SecureClient(Party):
         return codes
 
     @operation
+    def commit(self, session):
+        """Begin to draw a graph: digest of this client's contribution.
+
+        Parameters
+        ----------
+        session : str
+            What this run is called.
+        """
+        if self.holds(Draw):
+            # Whoever may draw twice in a run may draw until it likes the graph.
+            raise SecureAggregationError(
+                SERVER, f"it asks {self.name!r} for a second draw in one run"
+            )
+        clients = self._agreement.clients
+        self.hold(Draw(self._ring, clients, session, SERVER))
+        return self.held(Draw).commit()
+
+    @operation
+    def reveal(self, bound):
+        """The contribution, once a digest of all commitments has bound the others'."""
+        return self.held(Draw).reveal(bound)
+
+    @operation
+    def draw_graph(self, contributions):
+        """Learn with whom this client shares masks, and whom it meets in this run."""
+        self._join(self.held(Draw).finish(contributions))
+
+    @operation
     def offer_keys(self, session, epoch):
         """Begin a key epoch: public keys for every peer, in the order of the peers.
 
@@ -259,21 +294,17 @@ class SecureClient(Party):
         epoch : int
             Number of the key epoch.
         """
-        return self._keys.offer(session, epoch)
+        return self.held(Keys).offer(session, epoch)
 
     @operation
     def agree_keys(self, parcels):
         """Compute the shared secrets from the peers' public keys; proofs of them."""
-        return self._keys.agree(parcels)
+        return self.held(Keys).agree(parcels)
 
     @operation
     def confirm_keys(self, parcels):
         """Check the peers' proofs; the keys are in use from here on."""
-        self._keys.confirm(parcels)
-
-    @property
-    def _keys(self):
-        return Keys(self._ring, self._agreement)
+        self.held(Keys).confirm(parcels)
 
     @operation
     def prepare(self):

@@ -34,6 +34,7 @@ from skvfl.nn._steps import batch_bounds, check_held_out, epoch_loss, infer
 from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
 from skvfl.privacy import SecureAggregationError
+from skvfl.privacy._draw import COMMITMENT, CONTRIBUTION, Draw
 from skvfl.privacy._masks import SERVER
 from skvfl.privacy._sealed_keys import SEALED_KEY
 from skvfl.vfedsec._agreement import (
@@ -41,8 +42,8 @@ from skvfl.vfedsec._agreement import (
     UPDATE,
     AgreedSettings,
     Keys,
+    Relay,
     own_ring,
-    relay,
 )
 from skvfl.vfedsec._parties import FILLED, Best, Training
 
@@ -172,7 +173,23 @@ class SecureServer(Party):
     @property
     def keys(self):
         """The server's part in agreeing on keys."""
-        return Keys(self._ring, self.agreement)
+        return self.held(Keys)
+
+    def draw(self, session):
+        """The server's part in drawing a seed: it relays, and contributes nothing."""
+        return Draw(self._ring, self.agreement.clients, session, SERVER)
+
+    def join(self, seed):
+        """Learn who agrees on keys with whom, from the clients' seed."""
+        agreement = self.agreement
+        self.hold(Keys(self._ring, agreement, seed))
+        peers = {name: agreement.peers(name, seed) for name in agreement.everybody}
+        self.hold(Relay(peers))
+
+    @property
+    def relay(self):
+        """What hands keys and proofs to everybody."""
+        return self.held(Relay)
 
     def add_up(self, messages, n_rows, round_id):
         """Output of the secure layer for a batch.
@@ -385,24 +402,42 @@ class Protocol:
             }
             session.tell("check_columns", to=others, each=each)
 
+    def _draw_graph(self):
+        """The clients draw with whom each shares masks; the server relays."""
+        if not self._agreement.draws_graph:
+            self._server.join(None)
+            return
+        session, draw = self._session, self._server.draw(self._name)
+        session.begin_round()
+        size = Reply(COMMITMENT)
+        commitments = session.call("commit", reply=size, session=self._name)
+        session.begin_round()
+        bound = draw.bind(commitments)
+        size = Reply(CONTRIBUTION)
+        told = draw.gather(session.call("reveal", reply=size, bound=bound))
+        session.begin_round()
+        session.tell("draw_graph", contributions=told)
+        self._server.join(draw.finish(told))
+
     def _agree(self):
         """Agree on the keys of the next key epoch; the server relays them."""
         if not self._agreement.masked:
             return
         session, server = self._session, self._server
-        everybody = self._agreement.everybody
+        if not self._epoch:
+            self._draw_graph()
+        largest = len(self._agreement.everybody)
         session.begin_round()
         epoch = {"session": self._name, "epoch": self._epoch}
-        offers = session.call("offer_keys", reply=Reply(64 * len(everybody)), **epoch)
+        offers = session.call("offer_keys", reply=Reply(64 * largest), **epoch)
         # The server has keys with every client as well, for ids, labels and gradients.
         offers[SERVER] = server.keys.offer(**epoch)
-        received = relay(offers, everybody, size=64)
+        received = server.relay.deliver(offers, size=64)
         session.begin_round()
-        size = Reply(32 * len(everybody))
         parcels = self._parcels(received)
-        proofs = session.call("agree_keys", reply=size, each=parcels)
+        proofs = session.call("agree_keys", reply=Reply(32 * largest), each=parcels)
         proofs[SERVER] = server.keys.agree(received[SERVER])
-        received = relay(proofs, everybody, size=32)
+        received = server.relay.deliver(proofs, size=32)
         session.begin_round()
         session.tell("confirm_keys", each=self._parcels(received))
         server.keys.confirm(received[SERVER])
