@@ -41,8 +41,10 @@ from skvfl.privacy import (
     FixedPoint,
     KeyRing,
     SecureAggregationError,
+    _rings,
     sealed_length,
 )
+from skvfl.privacy._draw import Draw
 from skvfl.vfedsec import _agreement, _protocol
 from skvfl.vfedsec._active import ActiveClient
 from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
@@ -1013,6 +1015,7 @@ def test_clients_offer_nothing_else():
         }
 
     both = {
+        *("commit", "reveal", "draw_graph"),
         *("offer_keys", "agree_keys", "confirm_keys", "prepare"),
         *("sign_columns", "check_columns", "forward", "backward", "update"),
         *("remember", "recall", "say_rows"),
@@ -1555,6 +1558,166 @@ def test_keys_are_renewed(cancer, monkeypatch, rotate_every):
         ]
     assert all(len(keys) == 1 for keys in public)
     assert len(set.union(*public)) == len(public)
+
+
+# --- many clients -------------------------------------------------------------------
+
+FEW, MANY = 19, 24
+
+
+def many(cancer, n_parties=MANY, **settings):
+    settings = {"max_epochs": 1, "batch_size": 300, **SMALL, **settings}
+    return VFedSecClassifier(parties=as_they_are(n_parties), **settings).fit(*cancer)
+
+
+def operations(vfl):
+    return {m.operation for m in vfl.communication_.messages}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"clients": {"party3": 22, "party4": 2}, "rotate_every": 1}]
+)
+def test_masks_along_a_graph_change_nothing(cancer, settings):
+    masked, plain = (many(cancer, masked=each, **settings) for each in (True, False))
+    assert operations(masked) - operations(plain) >= {"commit", "reveal", "draw_graph"}
+    assert same_states(masked, plain)
+    X, _ = cancer
+    assert_array_equal(masked.predict_proba(X), plain.predict_proba(X))
+
+
+def test_few_clients_draw_no_graph(cancer):
+    assert not {"commit", "reveal", "draw_graph"} & operations(many(cancer, FEW))
+
+
+def offered(wire):
+    """How many public keys each client has offered, by key epoch."""
+    return [
+        {name: len(keys) for name, (_, keys) in answers.items()}
+        for asked, _, answers in wire.seen
+        if asked == "offer_keys"
+    ]
+
+
+def test_keys_are_agreed_on_along_the_graph_of_the_run(cancer):
+    wire = Watched()
+    vfl = many(cancer, 30, transport=wire, rotate_every=1)
+    for _ in range(3):
+        vfl.predict(cancer[0])
+    fit, again, *others = offered(wire)
+    # The active client seals ids for all, and has keys with all and the server.
+    assert {each.pop("party0") for each in (fit, again, *others)} == {30}
+    assert fit == again
+    assert 18 < np.mean([*fit.values()]) < 26
+    assert all(each != fit for each in others)
+    assert len(offered(wire)) == 5
+
+
+def test_masked_arrays_of_many_are_uniform(cancer):
+    for masked in (True, False):
+        vfl = many(cancer, masked=masked, record_server_view=True, batch_size=569)
+        found = [
+            uniformity(each.array)
+            for each in vfl.server_view_
+            if each.what == "secure layer"
+        ]
+        assert len(found) == MANY
+        assert (min(found) > LEVEL) == masked
+
+
+def test_an_impostor_is_found_who_is_no_neighbour(cancer):
+    vfl = many(cancer)
+    for name in ("party5", "party17"):
+        vfl._parties["party9"]._ring.pinned[name] = KeyRing(name).fingerprint
+        with pytest.raises(PartyError, match=f"'{name}': its identity .*'party9' has"):
+            vfl.predict(cancer[0])
+        vfl._parties["party9"]._ring.pinned.pop(name)
+    vfl.predict(cancer[0])
+
+
+@pytest.mark.parametrize(
+    ("meddle", "message"),
+    [
+        (
+            meddle_once("reply", "commit", "party7", drop, skip=0),
+            "'party7': its commitment are not 32 bytes",
+        ),
+        (
+            meddle_once("reply", "reveal", "party7", flip_in(), skip=0),
+            "'party7': its contribution to the draw is not the one it has bound",
+        ),
+        (
+            meddle_once("reply", "reveal", "party7", drop, skip=0),
+            "'party7': its contribution to the draw are not 64 bytes",
+        ),
+        (
+            meddle_once("request", "reveal", "party7", flip_in("bound"), skip=0),
+            "'server': 'party7' finds that the contributions to the draw are not those",
+        ),
+        (
+            meddle_once("request", "draw_graph", "party7", flip_in("contributions"), 0),
+            "'server': 'party7' finds that the contributions to the draw are not those",
+        ),
+    ],
+)
+def test_meddling_with_the_draw_is_named(cancer, meddle, message):
+    with pytest.raises(PartyError, match=message):
+        many(cancer, transport=Watched(meddle))
+
+
+def test_a_client_that_is_led_to_another_graph_has_no_keys(cancer):
+    """A relay that tells one client of another contribution than it tells the others.
+
+    The client cannot see it, but has a seed of its own then, to which keys are bound.
+    """
+    made = {}
+
+    def meddle(way, parcels):
+        asked, sent = parcels.get("party7", ["", None])
+        if (way, asked) == ("request", "commit"):
+            names = [f"party{i}" for i in range(MANY)]
+            made["own"] = Draw(KeyRing("party3"), names, sent["session"], "server")
+            made["relay"] = Draw(KeyRing("server"), names, sent["session"], "server")
+        elif (way, asked) == ("reply", "commit"):
+            told = {name: reply for name, (_, reply) in parcels.items()}
+            made["bound"] = made["relay"].bind(told | {"party3": made["own"].commit()})
+        elif (way, asked) == ("request", "reveal"):
+            sent["bound"] = made["bound"]
+        elif (way, asked) == ("request", "draw_graph"):
+            told = sent["contributions"].reshape(MANY, -1).copy()
+            told[3] = made["own"].reveal(made["bound"])
+            sent["contributions"] = told.reshape(-1)
+
+    with pytest.raises(PartyError, match=r"'party7': it did not send 64|same key"):
+        many(cancer, transport=Watched(meddle))
+
+
+def test_a_client_takes_part_in_one_draw_of_a_run(cancer):
+    vfl = many(cancer)
+    client = vfl._parties["party7"].again()
+    with pytest.raises(PartyError, match="'draw_graph' comes first"):
+        client.perform("offer_keys", {"session": "run", "epoch": 0})
+    with pytest.raises(PartyError, match="'commit' comes first"):
+        client.perform("reveal", {"bound": np.zeros(32, np.uint8)})
+    client.perform("commit", {"session": "run"})
+    with pytest.raises(PartyError, match="asks 'party7' for a second draw"):
+        client.perform("commit", {"session": "run"})
+    client.perform("reveal", {"bound": np.zeros(32, np.uint8)})
+    with pytest.raises(PartyError, match="asks twice"):
+        client.perform("reveal", {"bound": np.ones(32, np.uint8)})
+    with pytest.raises(PartyError, match="second draw"):
+        client.perform("commit", {"session": "run"})
+
+
+@pytest.mark.parametrize("rings", [True, False])
+def test_bytes_grow_as_the_number_of_parties(cancer, monkeypatch, rings):
+    if not rings:
+        for module in (_agreement, _rings):
+            monkeypatch.setattr(module, "count_rings", lambda n: 0)
+    X, y = cancer
+    X = np.hstack([X, X])
+    few, twice = (many((X, y), n).communication_.n_bytes for n in (30, 60))
+    exponent = np.log2(twice / few)
+    assert exponent < 1.2 if rings else exponent > 1.35
 
 
 def test_lasting_identities_and_pinned_fingerprints(cancer):

@@ -3,8 +3,8 @@
 Every client sends the digest of its contribution, which binds it. A digest of all these
 digests goes to everybody, who only then tells the contribution itself. The seed is a
 digest of all contributions. Whoever knows an honest contribution is bound by then, so
-that a single honest client makes the seed as random as its contribution is. Somebody who
-does not like the seed can end the run, which everybody notices, and nothing else.
+that a single honest client makes the seed as random as its contribution is. Somebody
+who does not like the seed can end the run, which everybody notices, and nothing else.
 
 A contribution has the client's public identity in it. Everybody thus meets all others,
 with most of whom it agrees on no keys in this run, and expects them in later ones.
@@ -55,6 +55,8 @@ class Draw:
         # From the operating system: who knew it beforehand could choose the seed.
         self._own = ring.identity + os.urandom(CONTRIBUTION - _IDENTITY)
         self._bound: bytes | None = None
+        # Made once, as every client checks the commitments of all.
+        self._prefix = context(PROTOCOL, "contribution", session)
 
     def commit(self) -> np.ndarray:
         """Digest of the contribution, which says nothing of it."""
@@ -83,7 +85,7 @@ class Draw:
         for name in self._clients:
             sent = contributions.get(name)
             told[name] = bytes_of(name, sent, CONTRIBUTION, "contribution to the draw")
-            # Looked at by the relay, too, so that the client is named and not the relay.
+            # Looked at by the relay, too: it names the client and not the relay.
             if self._commitment(name, told[name]) != self._committed[name]:
                 raise SecureAggregationError(
                     name, "its contribution to the draw is not the one it has bound"
@@ -111,11 +113,12 @@ class Draw:
         return self._digest("seed", told)
 
     def _commitment(self, name: str, contribution: bytes) -> bytes:
-        return self._digest("contribution", {name: contribution})
+        fields = self._prefix + context(name, contribution)
+        return hashlib.sha256(fields).digest()
 
     def _digest(self, what: str, told: Mapping[str, bytes]) -> bytes:
         parts = [part for name, each in told.items() for part in (name, each)]
-        fields = context(PROTOCOL, "draw", what, self._session, *parts)
+        fields = context(PROTOCOL, what, self._session, *parts)
         return hashlib.sha256(fields).digest()
 
     def _fault(self, what: str) -> SecureAggregationError:

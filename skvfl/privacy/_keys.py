@@ -273,14 +273,15 @@ class KeyRing:
         SecureAggregationError
             If an identity is not the one that is pinned; names the peer.
         """
-        others = {peer: i for peer, i in identities.items() if peer != self.name}
-        for peer, identity in others.items():
-            self._check_pinned(peer, identity)
-        met = {peer: fingerprint(identity) for peer, identity in others.items()}
+        met = {
+            peer: self._check_pinned(peer, identity)
+            for peer, identity in identities.items()
+            if peer != self.name
+        }
         # What was pinned before wins: who is met later cannot take a peer's place.
         self.pinned = met | self.pinned
 
-    def _check_pinned(self, peer: str, identity: bytes) -> None:
+    def _check_pinned(self, peer: str, identity: bytes) -> str:
         found = fingerprint(identity)
         # A message that came back to its sender would agree with itself.
         if identity == self._public_identity:
@@ -295,11 +296,11 @@ class KeyRing:
                 f"has pinned {short(pinned)}: somebody else answers for it, or it has "
                 "a new identity; ask it for its fingerprint",
             )
+        return found
 
     def _check_identity(self, peer: str, identity: bytes) -> None:
-        self._check_pinned(peer, identity)
+        found = self._check_pinned(peer, identity)
         if self._met.setdefault(peer, identity) != identity:
-            found = fingerprint(identity)
             raise SecureAggregationError(
                 peer,
                 f"its identity has changed in this session, {self.name!r} finds: "

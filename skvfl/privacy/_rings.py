@@ -1,14 +1,14 @@
 """Which clients share masks where there are many: neighbours on random rings.
 
-Each of a few rings is a random order of all clients, and two clients share masks if they
-are next to one another on some ring: a random regular graph. What a client contributes
-is hidden as long as its part of the graph holds together without those who collude: the
-masks between two parts of the honest clients that no edge joins would be known to the
-colluders, and the sum over each part would lie open. The number of rings follows from the
-chance of that, :func:`exposure_bound`.
+Each of a few rings is a random order of all clients, and two clients share masks if
+they are next to one another on some ring: a random regular graph. What a client
+contributes is hidden as long as the graph of the honest clients holds together without
+those who collude. If no edge joined two parts of the honest clients, the colluders
+would know all other masks of each part, and the sum over each part would lie open. The
+number of rings follows from the chance of that, :func:`exposure_bound`.
 
-Nobody may choose the rings. They come from a seed to which every client contributes, and
-a client tells its contribution only after a digest of all others' has bound them.
+Nobody may choose the rings. They come from a seed to which every client contributes,
+see :class:`~skvfl.privacy._draw.Draw`.
 """
 
 from __future__ import annotations
@@ -62,26 +62,27 @@ def exposure_bound(n_clients: int, n_colluders: int, n_rings: int) -> float:
     # Without colluders rings are whole, and one honest client hides behind nobody.
     if n_honest < 2 or not n_colluders:
         return 0.0
+    sets, apart = _log_apart(n_clients, n_colluders)
+    return float(min(1.0, np.exp(sets + n_rings * apart).sum()))
+
+
+@lru_cache
+def _log_apart(n_clients: int, n_colluders: int) -> tuple[np.ndarray, np.ndarray]:
+    """By size: logarithms of the number of sets, and of being apart on one ring."""
+    n_honest = n_clients - n_colluders
     sizes = range(1, n_honest // 2 + 1)
-    logs = [
-        _log_choices(n_honest, size)
-        + n_rings * _log_apart(n_clients, n_colluders, size)
-        for size in sizes
-    ]
-    return float(min(1.0, np.exp(logs).sum()))
-
-
-def _log_apart(n_clients: int, n_colluders: int, size: int) -> float:
-    """Logarithm of the chance that a set has no honest neighbour on one ring."""
-    others = n_clients - n_colluders - size
-    gaps = np.arange(1, min(n_colluders, size) + 1)
-    ways = (
-        _log_choices(n_colluders, gaps)
-        + _log_choices(size - 1, gaps - 1)
-        + _log_choices(n_colluders - gaps + others - 1, others)
-    )
-    orders = gammaln([size + 1, others + 1, n_colluders]).sum() - gammaln(n_clients)
-    return float(np.logaddexp.reduce(ways) + orders)
+    apart = np.empty(len(sizes))
+    for i, size in enumerate(sizes):
+        others = n_honest - size
+        gaps = np.arange(1, min(n_colluders, size) + 1)
+        ways = (
+            _log_choices(n_colluders, gaps)
+            + _log_choices(size - 1, gaps - 1)
+            + _log_choices(n_colluders - gaps + others - 1, others)
+        )
+        orders = gammaln([size + 1, others + 1, n_colluders]).sum()
+        apart[i] = np.logaddexp.reduce(ways) + orders - gammaln(n_clients)
+    return _log_choices(n_honest, np.array(sizes)), apart
 
 
 def _log_choices(n: int | np.ndarray, k: int | np.ndarray) -> np.ndarray:
