@@ -21,7 +21,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -33,7 +32,6 @@ from cryptography.hazmat.primitives.ciphers import (
     modes,
 )
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from skvfl.privacy._errors import SecureAggregationError
 
@@ -49,10 +47,11 @@ def fingerprint(public_key: bytes) -> str:
 
 def context(*fields: str | int | bytes) -> bytes:
     """Fields in one string of bytes from which they can be told apart."""
-    parts = [
-        field if isinstance(field, bytes) else str(field).encode() for field in fields
-    ]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    parts = []
+    for field in fields:
+        part = field if isinstance(field, bytes) else str(field).encode()
+        parts += (len(part).to_bytes(8, "big"), part)
+    return b"".join(parts)
 
 
 class KeyRing:
@@ -276,7 +275,9 @@ class KeyRing:
         met = {
             peer: self._check_pinned(peer, identity)
             for peer, identity in identities.items()
+            # What was met before in this session was checked then.
             if peer != self.name
+            and (peer not in self.pinned or self._met.get(peer) != identity)
         }
         # What was pinned before wins: who is met later cannot take a peer's place.
         self.pinned = met | self.pinned
@@ -299,6 +300,8 @@ class KeyRing:
         return found
 
     def _check_identity(self, peer: str, identity: bytes) -> None:
+        if self._met.get(peer) == identity:
+            return
         found = self._check_pinned(peer, identity)
         if self._met.setdefault(peer, identity) != identity:
             raise SecureAggregationError(
@@ -438,6 +441,7 @@ class _Epoch:
         self.public = self.private.public_key().public_bytes_raw()
         self.secrets: dict[str, bytes] = {}
         self.bindings: dict[str, bytes] = {}
+        self._extracted: dict[str, bytes] = {}
         self.last: dict[str, tuple[int, int]] = {}
         self._keys: dict[tuple[str, str | bytes, str | None], bytes] = {}
         self._streams: dict[tuple[str, str], CipherContext] = {}
@@ -446,9 +450,14 @@ class _Epoch:
     def key(self, peer: str, purpose: str | bytes, sender: str | None = None) -> bytes:
         wanted = (peer, purpose, sender)
         if wanted not in self._keys:
+            # HKDF (RFC 5869) without salt, and for one block of output. Its first half
+            # is the same for all keys of a pair, so it is computed once.
+            if peer not in self._extracted:
+                secret = self.secrets[peer]
+                self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
             info = self.bindings[peer] + context(purpose, sender or "")
-            kdf = HKDF(hashes.SHA256(), _KEY, salt=None, info=info)
-            self._keys[wanted] = kdf.derive(self.secrets[peer])
+            expanded = hmac.digest(self._extracted[peer], info + b"\1", "sha256")
+            self._keys[wanted] = expanded
         return self._keys[wanted]
 
     def stream(self, peer: str, purpose: str) -> CipherContext:

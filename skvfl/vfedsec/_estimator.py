@@ -252,12 +252,10 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         holders = [n for n in self._names if n == self._active or n in self._holders]
         if isinstance(self.parties, Federation):
             holders = self._names
-            _dealing.refuse_dealing(
-                self.clients, self.key_rings, {self._active, SERVER}
-            )
-        dealt = _dealing.deal_rows(
-            self.clients or {}, holders, self._active, n_rows, rng
-        )
+            home = {self._active, SERVER}
+            _dealing.refuse_dealing(self.clients, self.key_rings, home)
+        clients = self.clients or {}
+        dealt = _dealing.deal_rows(clients, holders, self._active, n_rows, rng)
         self.clusters_, rows, self._partly = dealt
         # From here on the members are clients, so that sessions are opened with them.
         self._names = [c for cluster in self.clusters_.values() for c in cluster]
@@ -403,8 +401,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     -----
     *Who learns what.* The server sees the labels and weights of every batch and the
     secure layer's output of every row, which is the sum over all clients; nobody sees
-    any single client's contribution, unless all other clients tell theirs. Every
-    client sees the gradient of the secure layer's output, from which labels can be
+    any single client's contribution, unless all others tell theirs, or from 20 clients
+    on more than half of them (see the User Guide). Every client sees the gradient of the secure layer's output, from which labels can be
     inferred, and the updates of its own local module. The clients of a cluster, and
     nobody else, see the sum of their gradients, which crosses the server under a mask
     whose key they alone have. From that sum they can compute each other's rows: with
@@ -429,8 +427,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     message is authenticated. The gradient of a cluster is that of the mean loss over
     the batch, summed over the cluster's clients, so that the model does not depend on
     how many clients share the rows. Clients draw their first weights themselves, from
-    a stream that a cluster shares, instead of receiving them from the server. A client
-    makes one key pair in a key epoch, not one for each peer.
+    a stream that a cluster shares, not the server. A client makes one key pair in a key
+    epoch for all peers, and is sent its own sealed ids alone. From 20 clients on masks
+    are along a random graph.
 
     References
     ----------

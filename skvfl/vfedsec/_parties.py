@@ -320,6 +320,8 @@ class SecureClient(Party):
                 # Several biases would add up to one that each party trains, at a rate
                 # that grows with the number of parties.
                 _drop_last_bias(self._bottom)
+        # Here and not in every batch, as it goes through all modules.
+        self._bottom.train()
         self.hold(Training(trainer({"_bottom": self._bottom}, self._optimize)))
         self._check_bottom()
 
@@ -384,7 +386,6 @@ class SecureClient(Party):
         rows, positions = self._find(self._read(ids, n_rows, round_id))
         cut = tape = None
         if positions.size and training:
-            self._bottom.train()
             inputs = self._inputs().index_select(0, rows)
             cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
         elif positions.size:

@@ -286,12 +286,13 @@ class SecureServer(Party):
 
     def begin_training(self):
         """Take an optimiser."""
+        # Here and not in every batch, as it goes through all modules.
+        self._top.train()
         self.hold(Training(trainer({"_top": self._top}, self._optimize)))
 
     def learn(self, total, labels, weights):
         """One step: mean loss and weight of a batch, gradient of the secure layer."""
         trainer = self.held(Training).trainer
-        self._top.train()
         cut = torch.from_numpy(total)
         outputs, tape = trainer.forward("_top", cut, further=True)
         report, gradient = teach(self._row_loss, outputs, *_tensors(labels, weights))

@@ -96,6 +96,12 @@ def test_there_are_as_many_rings_as_the_stated_risk_asks_for(n):
     assert risks == sorted(risks)
 
 
+def test_what_the_guide_says_of_200_clients():
+    assert [count_rings(n) for n in (20, 50, 200, 1000)] == [18, 18, 19, 20]
+    found = [exposure_bound(200, c, 19) for c in (66, 100, 133)]
+    assert [f"{each:.0e}" for each in found] == ["7e-17", "4e-10", "1e-05"]
+
+
 def test_every_two_share_masks_where_there_are_few():
     few = MANY[: FEWEST - 1]
     assert count_rings(len(few)) == 0
