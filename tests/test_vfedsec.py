@@ -25,9 +25,11 @@ sys.path.append(str(Path(__file__).parent / "privacy"))
 from _secure import LEVEL, distinguishability, uniformity
 
 from skvfl import (
+    FedOnceClassifier,
     GaussianProjection,
     LocalTransport,
     SplitNNClassifier,
+    TabVFLClassifier,
     VerticalPartitioner,
     record_communication,
 )
@@ -1561,6 +1563,30 @@ def test_keys_are_renewed(cancer, monkeypatch, rotate_every):
 
 
 # --- many clients -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        (VFedSecClassifier, SMALL),
+        (SplitNNClassifier, {}),
+        (FedOnceClassifier, {}),
+        (TabVFLClassifier, {"pretraining_epochs": 1}),
+    ],
+)
+def test_rounds_of_a_prediction_do_not_depend_on_trainings_batches(
+    cancer, method, params
+):
+    X, y = cancer
+    rounds = []
+    for batch_size in (16, 569):
+        common = {"parties": PARTIES, "max_epochs": 1, "batch_size": batch_size}
+        model = method(**common, **params).fit(X[:64], y[:64])
+        with record_communication() as log:
+            model.predict(X)
+        rounds.append(log.n_rounds)
+    assert rounds[0] == rounds[1] <= 5
+
 
 FEW, MANY = 19, 24
 

@@ -55,12 +55,14 @@ class Draw:
         # From the operating system: who knew it beforehand could choose the seed.
         self._own = ring.identity + os.urandom(CONTRIBUTION - _IDENTITY)
         self._bound: bytes | None = None
-        # Made once, as every client checks the commitments of all.
-        self._prefix = context(PROTOCOL, "contribution", session)
+        # Names are bound once, as every client checks the commitments of all.
+        terms = context(PROTOCOL, "draw", session, *self._clients)
+        self._terms = hashlib.sha256(terms).digest()
 
     def commit(self) -> np.ndarray:
         """Digest of the contribution, which says nothing of it."""
-        return array_of(self._commitment(self._ring.name, self._own))
+        place = self._clients.index(self._ring.name)
+        return array_of(self._commitment(place, self._own))
 
     def bind(self, commitments: Mapping[str, Any]) -> np.ndarray:
         """Digest of all commitments, which the relay sends to everybody."""
@@ -68,7 +70,7 @@ class Draw:
             name: bytes_of(name, commitments.get(name), COMMITMENT, "commitment")
             for name in self._clients
         }
-        self._bound = self._digest("commitments", self._committed)
+        self._bound = self._digest(b"all", b"".join(self._committed.values()))
         return array_of(self._bound)
 
     def reveal(self, bound: Any) -> np.ndarray:
@@ -82,11 +84,11 @@ class Draw:
     def gather(self, contributions: Mapping[str, Any]) -> np.ndarray:
         """All contributions one after the other, as the relay sends them."""
         told = {}
-        for name in self._clients:
+        for place, name in enumerate(self._clients):
             sent = contributions.get(name)
             told[name] = bytes_of(name, sent, CONTRIBUTION, "contribution to the draw")
             # Looked at by the relay, too: it names the client and not the relay.
-            if self._commitment(name, told[name]) != self._committed[name]:
+            if self._commitment(place, told[name]) != self._committed[name]:
                 raise SecureAggregationError(
                     name, "its contribution to the draw is not the one it has bound"
                 )
@@ -96,30 +98,30 @@ class Draw:
         """Check what all have contributed, and meet them; the seed."""
         size, n_bytes = CONTRIBUTION, CONTRIBUTION * len(self._clients)
         raw = bytes_of(self._relay, contributions, n_bytes, "contributions to the draw")
-        told = {
-            name: raw[i * size : (i + 1) * size] for i, name in enumerate(self._clients)
-        }
-        found = {name: self._commitment(name, each) for name, each in told.items()}
+        told = [raw[start : start + size] for start in range(0, n_bytes, size)]
+        found = [self._commitment(place, each) for place, each in enumerate(told)]
         # One digest for all, and in it everybody's own: who finds it has been counted.
         if self._bound is None or not hmac.compare_digest(
-            self._digest("commitments", found), self._bound
+            self._digest(b"all", b"".join(found)), self._bound
         ):
             raise self._fault(
                 "the contributions to the draw are not those it has bound"
             )
-        if told.get(self._ring.name, self._own) != self._own:
+        by_name = dict(zip(self._clients, told, strict=True))
+        if by_name.get(self._ring.name, self._own) != self._own:
             raise self._fault("its contribution to the draw was replaced")
-        self._ring.meet({name: each[:_IDENTITY] for name, each in told.items()})
-        return self._digest("seed", told)
+        self._ring.meet({name: each[:_IDENTITY] for name, each in by_name.items()})
+        return self._seed(raw)
 
-    def _commitment(self, name: str, contribution: bytes) -> bytes:
-        fields = self._prefix + context(name, contribution)
-        return hashlib.sha256(fields).digest()
+    def _commitment(self, place: int, contribution: bytes) -> bytes:
+        return self._digest(b"one", place.to_bytes(4, "big") + contribution)
 
-    def _digest(self, what: str, told: Mapping[str, bytes]) -> bytes:
-        parts = [part for name, each in told.items() for part in (name, each)]
-        fields = context(PROTOCOL, what, self._session, *parts)
-        return hashlib.sha256(fields).digest()
+    def _seed(self, contributions: bytes) -> bytes:
+        return self._digest(b"sum", contributions)
+
+    def _digest(self, what: bytes, data: bytes) -> bytes:
+        # What a digest is for has three letters, and every part a fixed length.
+        return hashlib.sha256(self._terms + what + data).digest()
 
     def _fault(self, what: str) -> SecureAggregationError:
         return SecureAggregationError(

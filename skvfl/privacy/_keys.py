@@ -47,7 +47,7 @@ def fingerprint(public_key: bytes) -> str:
 
 def context(*fields: str | int | bytes) -> bytes:
     """Fields in one string of bytes from which they can be told apart."""
-    parts = []
+    parts: list[bytes] = []
     for field in fields:
         part = field if isinstance(field, bytes) else str(field).encode()
         parts += (len(part).to_bytes(8, "big"), part)

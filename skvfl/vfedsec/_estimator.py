@@ -402,14 +402,15 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     *Who learns what.* The server sees the labels and weights of every batch and the
     secure layer's output of every row, which is the sum over all clients; nobody sees
     any single client's contribution, unless all others tell theirs, or from 20 clients
-    on more than half of them (see the User Guide). Every client sees the gradient of the secure layer's output, from which labels can be
-    inferred, and the updates of its own local module. The clients of a cluster, and
-    nobody else, see the sum of their gradients, which crosses the server under a mask
-    whose key they alone have. From that sum they can compute each other's rows: with
-    linear local modules exactly, where a batch is not larger than ``cut_width``; of two
-    clients each knows the other's gradient. Passive clients learn which of their own
-    rows are in a batch and the size of the batch; the server learns neither ids nor how
-    many rows each client holds.
+    on more than half of them (see the User Guide). Every client sees the gradient of
+    the secure layer's output, from which labels can be inferred, and the updates of its
+    own local module. The clients of a cluster, and nobody else, see the sum of their
+    gradients, which crosses the server under a mask whose key they alone have. From
+    that sum they can compute each other's rows: with linear local modules exactly,
+    where a batch is not larger than ``cut_width``; of two clients each knows the
+    other's gradient. Passive clients learn which of their own rows are in a batch and
+    the size of the batch; the server learns neither ids nor how many rows each client
+    holds.
 
     *Who contributes.* A sum hides its parts only if it has two. With masks, rows of
     which fewer than two parties hold columns are refused in ``fit`` and in predictions.

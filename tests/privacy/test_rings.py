@@ -351,7 +351,8 @@ def test_whoever_moves_last_could_choose_the_graph(monkeypatch, bound_first):
         told = {n: each.tobytes() for n, each in drawn.told().items()}
         for change in range(1 if bound_first else 400):
             seen = told | {"c23": told["c23"][:60] + change.to_bytes(4, "big")}
-            seed = drawn.relay._digest("seed", told if bound_first else seen)
+            told_last = told if bound_first else seen
+            seed = drawn.relay._seed(b"".join(told_last.values()))
             near = neighbours("c00", MANY, seed, PURPOSE)
             if not honest & {*near}:
                 exposed += 1
