@@ -1934,7 +1934,8 @@ def test_grid_search(cancer):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
-def test_predictions_at_the_same_time(cancer):
+def test_predictions_at_the_same_time(cancer, monkeypatch):
+    monkeypatch.setattr(_protocol, "_SERVED_AT_ONCE", 128)
     """Each run has keys of its own, though identities and models are shared."""
     X, y = cancer
     vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
