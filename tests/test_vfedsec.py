@@ -25,9 +25,11 @@ sys.path.append(str(Path(__file__).parent / "privacy"))
 from _secure import LEVEL, distinguishability, uniformity
 
 from skvfl import (
+    FedOnceClassifier,
     GaussianProjection,
     LocalTransport,
     SplitNNClassifier,
+    TabVFLClassifier,
     VerticalPartitioner,
     record_communication,
 )
@@ -41,11 +43,14 @@ from skvfl.privacy import (
     FixedPoint,
     KeyRing,
     SecureAggregationError,
+    _rings,
     sealed_length,
 )
-from skvfl.vfedsec import _agreement
+from skvfl.privacy._draw import Draw
+from skvfl.vfedsec import _agreement, _protocol
+from skvfl.vfedsec._active import ActiveClient
 from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
-from skvfl.vfedsec._parties import ActiveClient, SecureClient, _drop_last_bias
+from skvfl.vfedsec._parties import SecureClient, _drop_last_bias
 from skvfl.vfedsec._protocol import SecureServer
 
 PARTIES = {"bank": range(10), "telco": range(10, 20), "shop": range(20, 30)}
@@ -881,8 +886,9 @@ def test_two_tables_give_the_same_view(cancer):
         assert distinguishability(one, other) < LEVEL
 
 
-def test_masks_never_repeat(cancer):
+def test_masks_never_repeat(cancer, monkeypatch):
     """Over rounds, epochs, fits and predictions of one estimator with one seed."""
+    monkeypatch.setattr(_protocol, "_SERVED_AT_ONCE", 128)
     X, y = cancer
     arrays = {}
     for masked in (True, False):
@@ -940,23 +946,32 @@ def test_ids_are_sealed_in_one_length(cancer):
     assert lengths == dict.fromkeys(["telco.0", "telco.1", "shop"], expected)
 
 
-def test_ids_are_broadcast_and_nobody_else_opens_them(cancer):
+def test_ids_go_to_their_client_alone_and_nobody_else_opens_them(cancer):
     def swap(way, parcels):
         if way == "request" and parcels.get("shop", [""])[0] == "forward":
-            arguments = parcels["shop"][1]
-            arguments["ids"] = arguments["ids"][::-1]
+            shop, telco = (parcels[name][1] for name in ("shop", "telco"))
+            shop["ids"], telco["ids"] = telco["ids"], shop["ids"]
 
     wire = Watched()
-    VFedSecClassifier(parties=PARTIES, transport=wire, max_epochs=1, **SMALL).fit(
-        *cancer
-    )
-    for asked, requests, _ in wire.seen:
-        if asked == "forward":
-            telco, shop = (requests[name][1]["ids"] for name in ("telco", "shop"))
-            assert_array_equal(telco, shop)
-            assert not np.array_equal(telco[0], telco[1])
-            assert "ids" not in requests["bank"][1]
-    with pytest.raises(PartyError, match=r"'shop'.*do not open"):
+    vfl = VFedSecClassifier(
+        parties=PARTIES,
+        transport=wire,
+        max_epochs=1,
+        record_server_view=True,
+        **SMALL,
+    ).fit(*cancer)
+    sealed = {
+        (record.round, record.client): record.array
+        for record in vfl.server_view_
+        if record.what == "row ids"
+    }
+    forwards = [requests for asked, requests, _ in wire.seen if asked == "forward"]
+    for round_id, requests in enumerate(forwards):
+        assert "ids" not in requests["bank"][1]
+        for name in ("telco", "shop"):
+            assert_array_equal(requests[name][1]["ids"], sealed[round_id, name])
+        assert not np.array_equal(sealed[round_id, "telco"], sealed[round_id, "shop"])
+    with pytest.raises(PartyError, match=r"'(shop|telco)'.*do not open"):
         VFedSecClassifier(parties=PARTIES, transport=Watched(swap), **SMALL).fit(
             *cancer
         )
@@ -1002,6 +1017,7 @@ def test_clients_offer_nothing_else():
         }
 
     both = {
+        *("commit", "reveal", "draw_graph"),
         *("offer_keys", "agree_keys", "confirm_keys", "prepare"),
         *("sign_columns", "check_columns", "forward", "backward", "update"),
         *("remember", "recall", "say_rows"),
@@ -1351,7 +1367,7 @@ def drop_tag(parcels, party):
             "'shop': it did not send a masked array",
         ),
         (
-            meddle_once("request", "forward", "telco.0", flip_in("ids", 0)),
+            meddle_once("request", "forward", "telco.0", flip_in("ids")),
             r"'telco\.0'.*'bank'.*do not open",
         ),
         (
@@ -1479,7 +1495,7 @@ def test_replayed_round_is_named(cancer):
 def test_meddling_with_a_prediction_is_named(cancer):
     X, y = cancer
     vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)
-    meddle = meddle_once("reply", "forward", "telco", flip_in("masked"))
+    meddle = meddle_once("reply", "forward", "telco", flip_in("masked"), skip=0)
     vfl.set_params(transport=Watched(meddle))
     with pytest.raises(SecureAggregationError, match=r"'telco'.*fails authentication"):
         vfl.predict(X)
@@ -1515,7 +1531,7 @@ def test_bound_that_leaves_no_bits_is_refused(cancer):
 
 
 @pytest.mark.parametrize("rotate_every", [1, 4, 5, 100])
-def test_keys_are_renewed(cancer, rotate_every):
+def test_keys_are_renewed(cancer, monkeypatch, rotate_every):
     X, y = cancer
     wire = Watched()
     vfl = VFedSecClassifier(
@@ -1526,6 +1542,7 @@ def test_keys_are_renewed(cancer, rotate_every):
         transport=wire,
         **SMALL,
     )
+    monkeypatch.setattr(_protocol, "_SERVED_AT_ONCE", 128)
     runs = [(vfl.fit, (X, y), 2 * (4 + 1)), (vfl.predict, (X,), 5)]
     public = []
     for run, arguments, n_rounds in runs:
@@ -1546,6 +1563,192 @@ def test_keys_are_renewed(cancer, rotate_every):
         ]
     assert all(len(keys) == 1 for keys in public)
     assert len(set.union(*public)) == len(public)
+
+
+# --- many clients -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        (VFedSecClassifier, SMALL),
+        (SplitNNClassifier, {}),
+        (FedOnceClassifier, {}),
+        (TabVFLClassifier, {"pretraining_epochs": 1}),
+    ],
+)
+def test_rounds_of_a_prediction_do_not_depend_on_trainings_batches(
+    cancer, method, params
+):
+    X, y = cancer
+    rounds = []
+    for batch_size in (16, 569):
+        common = {"parties": PARTIES, "max_epochs": 1, "batch_size": batch_size}
+        model = method(**common, **params).fit(X[:64], y[:64])
+        with record_communication() as log:
+            model.predict(X)
+        rounds.append(log.n_rounds)
+    assert rounds[0] == rounds[1] <= 5
+
+
+FEW, MANY = 19, 24
+
+
+def many(cancer, n_parties=MANY, **settings):
+    settings = {"max_epochs": 1, "batch_size": 300, **SMALL, **settings}
+    return VFedSecClassifier(parties=as_they_are(n_parties), **settings).fit(*cancer)
+
+
+def operations(vfl):
+    return {m.operation for m in vfl.communication_.messages}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"clients": {"party3": 22, "party4": 2}, "rotate_every": 1}]
+)
+def test_masks_along_a_graph_change_nothing(cancer, settings):
+    masked, plain = (many(cancer, masked=each, **settings) for each in (True, False))
+    assert operations(masked) - operations(plain) >= {"commit", "reveal", "draw_graph"}
+    assert same_states(masked, plain)
+    X, _ = cancer
+    assert_array_equal(masked.predict_proba(X), plain.predict_proba(X))
+
+
+def test_few_clients_draw_no_graph(cancer):
+    assert not {"commit", "reveal", "draw_graph"} & operations(many(cancer, FEW))
+
+
+def offered(wire):
+    """How many public keys each client has offered, by key epoch."""
+    return [
+        {name: len(keys) for name, (_, keys) in answers.items()}
+        for asked, _, answers in wire.seen
+        if asked == "offer_keys"
+    ]
+
+
+def test_keys_are_agreed_on_along_the_graph_of_the_run(cancer):
+    wire = Watched()
+    vfl = many(cancer, 30, transport=wire, rotate_every=1)
+    for _ in range(3):
+        vfl.predict(cancer[0])
+    fit, again, *others = offered(wire)
+    # The active client seals ids for all, and has keys with all and the server.
+    assert {each.pop("party0") for each in (fit, again, *others)} == {30}
+    assert fit == again
+    assert 18 < np.mean([*fit.values()]) < 26
+    assert all(each != fit for each in others)
+    assert len(offered(wire)) == 5
+
+
+def test_masked_arrays_of_many_are_uniform(cancer):
+    for masked in (True, False):
+        vfl = many(cancer, masked=masked, record_server_view=True, batch_size=569)
+        found = [
+            uniformity(each.array)
+            for each in vfl.server_view_
+            if each.what == "secure layer"
+        ]
+        assert len(found) == MANY
+        assert (min(found) > LEVEL) == masked
+
+
+def test_an_impostor_is_found_who_is_no_neighbour(cancer):
+    vfl = many(cancer)
+    for name in ("party5", "party17"):
+        vfl._parties["party9"]._ring.pinned[name] = KeyRing(name).fingerprint
+        with pytest.raises(PartyError, match=f"'{name}': its identity .*'party9' has"):
+            vfl.predict(cancer[0])
+        vfl._parties["party9"]._ring.pinned.pop(name)
+    vfl.predict(cancer[0])
+
+
+@pytest.mark.parametrize(
+    ("meddle", "message"),
+    [
+        (
+            meddle_once("reply", "commit", "party7", drop, skip=0),
+            "'party7': its commitment are not 32 bytes",
+        ),
+        (
+            meddle_once("reply", "reveal", "party7", flip_in(), skip=0),
+            "'party7': its contribution to the draw is not the one it has bound",
+        ),
+        (
+            meddle_once("reply", "reveal", "party7", drop, skip=0),
+            "'party7': its contribution to the draw are not 64 bytes",
+        ),
+        (
+            meddle_once("request", "reveal", "party7", flip_in("bound"), skip=0),
+            "'server': 'party7' finds that the contributions to the draw are not those",
+        ),
+        (
+            meddle_once("request", "draw_graph", "party7", flip_in("contributions"), 0),
+            "'server': 'party7' finds that the contributions to the draw are not those",
+        ),
+    ],
+)
+def test_meddling_with_the_draw_is_named(cancer, meddle, message):
+    with pytest.raises(PartyError, match=message):
+        many(cancer, transport=Watched(meddle))
+
+
+def test_a_client_that_is_led_to_another_graph_has_no_keys(cancer):
+    """A relay that tells one client of another contribution than it tells the others.
+
+    The client cannot see it, but has a seed of its own then, to which keys are bound.
+    """
+    made = {}
+
+    def meddle(way, parcels):
+        asked, sent = parcels.get("party7", ["", None])
+        if (way, asked) == ("request", "commit"):
+            names = [f"party{i}" for i in range(MANY)]
+            made["own"] = Draw(KeyRing("party3"), names, sent["session"], "server")
+            made["relay"] = Draw(KeyRing("server"), names, sent["session"], "server")
+        elif (way, asked) == ("reply", "commit"):
+            told = {name: reply for name, (_, reply) in parcels.items()}
+            made["bound"] = made["relay"].bind(told | {"party3": made["own"].commit()})
+        elif (way, asked) == ("request", "reveal"):
+            sent["bound"] = made["bound"]
+        elif (way, asked) == ("request", "draw_graph"):
+            told = sent["contributions"].reshape(MANY, -1).copy()
+            told[3] = made["own"].reveal(made["bound"])
+            sent["contributions"] = told.reshape(-1)
+
+    with pytest.raises(PartyError, match=r"'party7': it did not send 64|same key"):
+        many(cancer, transport=Watched(meddle))
+
+
+def test_a_client_takes_part_in_one_draw_of_a_run(cancer):
+    vfl = many(cancer)
+    client = vfl._parties["party7"].again()
+    with pytest.raises(PartyError, match="'draw_graph' comes first"):
+        client.perform("offer_keys", {"session": "run", "epoch": 0})
+    with pytest.raises(PartyError, match="'commit' comes first"):
+        client.perform("reveal", {"bound": np.zeros(32, np.uint8)})
+    client.perform("commit", {"session": "run"})
+    with pytest.raises(PartyError, match="asks 'party7' for a second draw"):
+        client.perform("commit", {"session": "run"})
+    client.perform("reveal", {"bound": np.zeros(32, np.uint8)})
+    with pytest.raises(PartyError, match="asks twice"):
+        client.perform("reveal", {"bound": np.ones(32, np.uint8)})
+    with pytest.raises(PartyError, match="second draw"):
+        client.perform("commit", {"session": "run"})
+
+
+@pytest.mark.parametrize("rings", [True, False])
+def test_keys_do_not_grow_with_the_number_of_pairs(cancer, monkeypatch, rings):
+    if not rings:
+        for module in (_agreement, _rings):
+            monkeypatch.setattr(module, "count_rings", lambda n: 0)
+    X, y = cancer
+    sizes = []
+    for n in (30, 60):
+        log = many((np.hstack([X, X]), y), n).communication_.messages
+        sizes.append(sum(m.bytes for m in log if m.operation.endswith("_keys")))
+    exponent = np.log2(sizes[1] / sizes[0])
+    assert exponent < 1.5 if rings else exponent > 1.9
 
 
 def test_lasting_identities_and_pinned_fingerprints(cancer):
@@ -1735,7 +1938,8 @@ def test_grid_search(cancer):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
-def test_predictions_at_the_same_time(cancer):
+def test_predictions_at_the_same_time(cancer, monkeypatch):
+    monkeypatch.setattr(_protocol, "_SERVED_AT_ONCE", 128)
     """Each run has keys of its own, though identities and models are shared."""
     X, y = cancer
     vfl = VFedSecClassifier(parties=PARTIES, max_epochs=1, **SMALL).fit(X, y)

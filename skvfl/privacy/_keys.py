@@ -1,4 +1,4 @@
-"""Key agreement between every two organisations, renewed in key epochs.
+"""Key agreement between two organisations at a time, renewed in key epochs.
 
 Two keys of each organisation go into a shared secret: its identity, which lasts, and a
 key made for this epoch (the full unified model, C(2e, 2s), of NIST
@@ -21,7 +21,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -33,7 +32,6 @@ from cryptography.hazmat.primitives.ciphers import (
     modes,
 )
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from skvfl.privacy._errors import SecureAggregationError
 
@@ -49,10 +47,11 @@ def fingerprint(public_key: bytes) -> str:
 
 def context(*fields: str | int | bytes) -> bytes:
     """Fields in one string of bytes from which they can be told apart."""
-    parts = [
-        field if isinstance(field, bytes) else str(field).encode() for field in fields
-    ]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    parts: list[bytes] = []
+    for field in fields:
+        part = field if isinstance(field, bytes) else str(field).encode()
+        parts += (len(part).to_bytes(8, "big"), part)
+    return b"".join(parts)
 
 
 class KeyRing:
@@ -132,6 +131,11 @@ class KeyRing:
         """Key epoch in use; None where no keys are agreed."""
         return None if self._confirmed is None else self._confirmed.epoch
 
+    @property
+    def identity(self) -> bytes:
+        """Public key of this organisation's identity."""
+        return self._public_identity
+
     def forget(self) -> None:
         """Drop the keys of the epoch, so that nobody can take them from here."""
         self._offered: _Epoch | None = None
@@ -139,7 +143,12 @@ class KeyRing:
         self._confirmed: _Epoch | None = None
 
     def public_keys(
-        self, peers: Iterable[str], *, session: str, epoch: int
+        self,
+        peers: Iterable[str],
+        *,
+        session: str,
+        epoch: int,
+        members: Iterable[str] | None = None,
     ) -> dict[str, np.ndarray]:
         """Begin a key epoch: forget the last one's keys and make new ones.
 
@@ -151,6 +160,9 @@ class KeyRing:
             What this protocol run is called; the same for all.
         epoch : int
             Number of the key epoch, larger than any before in this session.
+        members : iterable of str, default=None
+            Names of all organisations of the session, where some are no peers; a
+            fingerprint may be pinned for each of them.
 
         Returns
         -------
@@ -161,7 +173,8 @@ class KeyRing:
         epoch, peers = operator.index(epoch), list(peers)
         if self.name in peers or len(set(peers)) < len(peers):
             raise ValueError(f"peers must be other organisations, once each: {peers}")
-        unknown = sorted(set(self.pinned).difference(peers))
+        known = peers if members is None else [*peers, *members]
+        unknown = sorted(set(self.pinned).difference(known))
         if unknown:
             raise ValueError(
                 f"a fingerprint is pinned for {unknown[0]!r}, which is no peer of "
@@ -180,7 +193,8 @@ class KeyRing:
         self._last_epoch = epoch
         self._offered = _Epoch(session, epoch, peers)
         return {
-            peer: _array(self._public_identity + self._offered.public) for peer in peers
+            peer: array_of(self._public_identity + self._offered.public)
+            for peer in peers
         }
 
     def agree(self, public_keys: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -209,7 +223,7 @@ class KeyRing:
         if offered is None:
             raise ValueError("call public_keys first: no key epoch has begun")
         for peer, keys in _one_each(offered.peers, public_keys, "public keys").items():
-            both = _bytes(peer, keys, 2 * _KEY, "public keys")
+            both = bytes_of(peer, keys, 2 * _KEY, "public keys")
             identity, ephemeral = both[:_KEY], both[_KEY:]
             self._check_identity(peer, identity)
             try:
@@ -241,11 +255,34 @@ class KeyRing:
         del offered.private
         self._agreed = offered
         return {
-            peer: _array(_proof(offered, sender=self.name, receiver=peer, peer=peer))
+            peer: array_of(_proof(offered, sender=self.name, receiver=peer, peer=peer))
             for peer in offered.peers
         }
 
-    def _check_identity(self, peer: str, identity: bytes) -> None:
+    def meet(self, identities: Mapping[str, bytes]) -> None:
+        """Check public identities, and pin those that are not pinned yet.
+
+        Parameters
+        ----------
+        identities : dict of str to bytes
+            By name; this organisation's own is left out.
+
+        Raises
+        ------
+        SecureAggregationError
+            If an identity is not the one that is pinned; names the peer.
+        """
+        met = {
+            peer: self._check_pinned(peer, identity)
+            for peer, identity in identities.items()
+            # What was met before in this session was checked then.
+            if peer != self.name
+            and (peer not in self.pinned or self._met.get(peer) != identity)
+        }
+        # What was pinned before wins: who is met later cannot take a peer's place.
+        self.pinned = met | self.pinned
+
+    def _check_pinned(self, peer: str, identity: bytes) -> str:
         found = fingerprint(identity)
         # A message that came back to its sender would agree with itself.
         if identity == self._public_identity:
@@ -260,6 +297,12 @@ class KeyRing:
                 f"has pinned {short(pinned)}: somebody else answers for it, or it has "
                 "a new identity; ask it for its fingerprint",
             )
+        return found
+
+    def _check_identity(self, peer: str, identity: bytes) -> None:
+        if self._met.get(peer) == identity:
+            return
+        found = self._check_pinned(peer, identity)
         if self._met.setdefault(peer, identity) != identity:
             raise SecureAggregationError(
                 peer,
@@ -286,7 +329,7 @@ class KeyRing:
         if agreed is None:
             raise ValueError("call agree first: there are no keys to confirm")
         for peer, proof in _one_each(agreed.peers, proofs, "key confirmation").items():
-            found = _bytes(peer, proof, _KEY, "key confirmation")
+            found = bytes_of(peer, proof, _KEY, "key confirmation")
             expected = _proof(agreed, sender=peer, receiver=self.name, peer=peer)
             # In constant time, so that a forger learns nothing from how long it takes.
             if not hmac.compare_digest(found, expected):
@@ -398,6 +441,7 @@ class _Epoch:
         self.public = self.private.public_key().public_bytes_raw()
         self.secrets: dict[str, bytes] = {}
         self.bindings: dict[str, bytes] = {}
+        self._extracted: dict[str, bytes] = {}
         self.last: dict[str, tuple[int, int]] = {}
         self._keys: dict[tuple[str, str | bytes, str | None], bytes] = {}
         self._streams: dict[tuple[str, str], CipherContext] = {}
@@ -406,9 +450,14 @@ class _Epoch:
     def key(self, peer: str, purpose: str | bytes, sender: str | None = None) -> bytes:
         wanted = (peer, purpose, sender)
         if wanted not in self._keys:
+            # HKDF (RFC 5869) without salt, and for one block of output. Its first half
+            # is the same for all keys of a pair, so it is computed once.
+            if peer not in self._extracted:
+                secret = self.secrets[peer]
+                self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
             info = self.bindings[peer] + context(purpose, sender or "")
-            kdf = HKDF(hashes.SHA256(), _KEY, salt=None, info=info)
-            self._keys[wanted] = kdf.derive(self.secrets[peer])
+            expanded = hmac.digest(self._extracted[peer], info + b"\1", "sha256")
+            self._keys[wanted] = expanded
         return self._keys[wanted]
 
     def stream(self, peer: str, purpose: str) -> CipherContext:
@@ -458,7 +507,7 @@ def _one_each(
     return {peer: received[peer] for peer in peers}
 
 
-def _bytes(peer: str, array: Any, length: int, what: str) -> bytes:
+def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
     if (
         not isinstance(array, np.ndarray)
         or array.dtype != np.uint8
@@ -468,5 +517,5 @@ def _bytes(peer: str, array: Any, length: int, what: str) -> bytes:
     return array.tobytes()
 
 
-def _array(data: bytes) -> np.ndarray:
+def array_of(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8).copy()

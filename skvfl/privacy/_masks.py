@@ -4,7 +4,9 @@ Client i adds the key stream shared with every client after it and subtracts the
 stream shared with every client before it, in the order of the clients, modulo 2^32 or
 2^64. Its message is then uniformly random to whoever lacks one of its keys, and the
 sum of all clients' messages is the sum of their values (equations 3 and 4 and lemma
-5.1 of the vFedSec paper).
+5.1 of the vFedSec paper). Where there are many clients, each may share key streams with
+some of the others alone: the masks then cancel over every set of clients that no pair
+with a common stream divides.
 
 The masks hide values and do not detect changes, so that every message also carries an
 authentication tag under a key that the client shares with the server alone.
@@ -72,6 +74,10 @@ class Masker:
         Sums with different purposes are masked under different keys.
     server : str, default="server"
         Name under which the server's key ring is known.
+    neighbours : sequence of str, default=None
+        Clients with which this one shares masks; each of them must have this one among
+        its own. All others by default, and then nobody but all others together can
+        read a value.
 
     See Also
     --------
@@ -105,14 +111,17 @@ class Masker:
         *,
         purpose: str = MASK_FORWARD,
         server: str = SERVER,
+        neighbours: Sequence[str] | None = None,
     ) -> None:
         _check_clients(clients, fixed_point)
         if ring.name not in clients:
             raise ValueError(f"{ring.name!r} is not among the clients {list(clients)}")
         place = list(clients).index(ring.name)
+        near = _check_neighbours(ring.name, clients, neighbours)
         self._ring = ring
         # Of every two clients one adds their common stream and the other subtracts it.
-        self._before, self._after = clients[:place], clients[place + 1 :]
+        self._before = [name for name in clients[:place] if name in near]
+        self._after = [name for name in clients[place + 1 :] if name in near]
         self._fixed_point = fixed_point
         self._purpose = purpose
         self._server = server
@@ -435,6 +444,20 @@ def _check_clients(clients: Sequence[str], fixed_point: FixedPoint) -> None:
         raise ValueError(
             f"{fixed_point} is too small for a sum over {len(clients)} clients"
         )
+
+
+def _check_neighbours(
+    name: str, clients: Sequence[str], neighbours: Sequence[str] | None
+) -> set[str]:
+    others = set(clients) - {name}
+    near = others if neighbours is None else set(neighbours)
+    # Without any, its values would be sent as they are.
+    if not near or not near <= others:
+        raise ValueError(
+            f"{name!r} needs neighbours among the other clients, got "
+            f"{sorted(near - others) or 'none'}"
+        )
+    return near
 
 
 def _terms(clients: Sequence[str], fixed_point: FixedPoint, purpose: str) -> bytes:

@@ -21,8 +21,9 @@ from skvfl.privacy import (
     Masker,
     SecureAggregationError,
 )
-from skvfl.privacy._keys import PROTOCOL, context, fingerprint
+from skvfl.privacy._keys import PROTOCOL, context
 from skvfl.privacy._masks import SERVER, _is_tag, _nonce, _tag
+from skvfl.privacy._rings import count_rings, neighbours
 from skvfl.privacy._sealed_keys import open_key, seal_key
 
 GRADIENT = "gradient of the secure layer"
@@ -37,7 +38,7 @@ _GRADIENT_RANGE = 64
 class Masks:
     """What hides the client's contributions, under keys of this run."""
 
-    after: ClassVar = "open"
+    after: ClassVar = "draw_graph"
     layer: Any
     gradients: Any
 
@@ -93,20 +94,66 @@ class Agreement(NamedTuple):
         """Clusters of several clients, which share a local module."""
         return {n: cluster for n, cluster in self.clusters.items() if len(cluster) > 1}
 
-    def masks(self, ring, cluster):
+    @property
+    def draws_graph(self):
+        """Whether masks are along a random graph, and not between every two clients."""
+        return self.masked and bool(count_rings(len(self.clients)))
+
+    def neighbours(self, name, seed, cluster=None):
+        """Clients with which one shares masks, in the sum over all or over a cluster.
+
+        Parameters
+        ----------
+        name : str
+            Name of the client.
+        seed : bytes or None
+            That all clients have drawn for this run; None where they draw none.
+        cluster : list of str, default=None
+            The cluster, for the sum over its gradients.
+        """
+        if cluster is None:
+            return neighbours(name, self.clients, seed, MASK_FORWARD)
+        return neighbours(name, cluster, seed, MASK_GRADIENT)
+
+    def peers(self, name, seed):
+        """Everybody with whom somebody agrees on keys, in the order of all.
+
+        Parameters
+        ----------
+        name : str
+            Name of a client, or of the server.
+        seed : bytes or None
+            As for :meth:`neighbours`.
+        """
+        # The server has tags for everybody, the active client ids.
+        if name in (SERVER, self.active) or not self.draws_graph:
+            return [other for other in self.everybody if other != name]
+        near = {SERVER, self.active, *self.neighbours(name, seed)}
+        (cluster,) = (each for each in self.clusters.values() if name in each)
+        if len(cluster) > 1:
+            first, *others = cluster
+            near.update(self.neighbours(name, seed, cluster))
+            # The first client seals a key of the cluster's sum for each of the others.
+            near.update(others if name == first else [first])
+        return [other for other in self.everybody if other in near]
+
+    def masks(self, ring, cluster, seed=None):
         """What hides the contributions of a client of a cluster."""
         # A client that is alone takes its steps itself, and sends no gradient.
-        gradients = self.masker(ring, cluster) if len(cluster) > 1 else None
-        return Masks(self.masker(ring), gradients)
+        gradients = self.masker(ring, seed, cluster) if len(cluster) > 1 else None
+        return Masks(self.masker(ring, seed), gradients)
 
-    def masker(self, ring, cluster=None):
+    def masker(self, ring, seed, cluster=None):
         """A client's side of the sum over all clients, or over those of a cluster."""
         numbers = self._numbers(cluster)
         if not self.masked:
             return _Encoder(numbers)
+        near = self.neighbours(ring.name, seed, cluster)
         if cluster is None:
-            return Masker(ring, self.clients, numbers, purpose=MASK_FORWARD)
-        return _ClusterMasker(ring, cluster, numbers)
+            return Masker(
+                ring, self.clients, numbers, purpose=MASK_FORWARD, neighbours=near
+            )
+        return _ClusterMasker(ring, cluster, numbers, near)
 
     def aggregator(self, ring, cluster=None):
         """The server's side of the same sum."""
@@ -245,12 +292,16 @@ class _ClusterMasker:
         Names of the cluster's clients.
     fixed_point : FixedPoint
         The same for all.
+    near : list of str
+        Clients of the cluster with which this one shares masks.
     """
 
-    def __init__(self, ring, cluster, fixed_point):
+    def __init__(self, ring, cluster, fixed_point, near):
         self._ring = ring
         self._first, *self._others = cluster
-        self._masker = Masker(ring, cluster, fixed_point, purpose=MASK_GRADIENT)
+        self._masker = Masker(
+            ring, cluster, fixed_point, purpose=MASK_GRADIENT, neighbours=near
+        )
         self._key = None
 
     def mask(self, values, *, round_id, what):
@@ -317,62 +368,96 @@ def _terms(what, dtype):
     return context(PROTOCOL, what, dtype.str)
 
 
+@dataclass
 class Keys:
-    """One organisation's part in agreeing on keys: one row for each peer."""
-
-    def __init__(self, ring, agreement):
-        self._ring = ring
-        self._peers = [name for name in agreement.everybody if name != ring.name]
-
-    def offer(self, session, epoch):
-        keys = self._ring.public_keys(self._peers, session=session, epoch=epoch)
-        return np.stack([keys[peer] for peer in self._peers])
-
-    def agree(self, parcels):
-        received = dict(zip(self._peers, parcels, strict=True))
-        proofs = self._ring.agree(received)
-        met = {
-            peer: fingerprint(keys[:32].tobytes()) for peer, keys in received.items()
-        }
-        # What was pinned before wins: who is met later cannot take a peer's place.
-        self._ring.pinned = met | self._ring.pinned
-        return np.stack([proofs[peer] for peer in self._peers])
-
-    def confirm(self, parcels):
-        self._ring.confirm(dict(zip(self._peers, parcels, strict=True)))
-
-
-def relay(sent, names, size):
-    """Hand everybody what the others have sent to it.
+    """One organisation's part in agreeing on keys: one row for each peer.
 
     Parameters
     ----------
-    sent : dict of str to ndarray of uint8 of shape (n_names - 1, size)
-        Each one's parcels for the others, in the order of names.
-    names : list of str
-        Everybody.
-    size : int
-        Bytes of a parcel.
-
-    Returns
-    -------
-    received : dict of str to ndarray of uint8 of shape (n_names - 1, size)
-        The others' parcels for each one, in the order of names.
+    ring : KeyRing
+        Its keys.
+    agreement : Agreement
+        What all have agreed on.
+    seed : bytes or None
+        That all clients have drawn for this run; None where they draw none.
     """
-    n_names = len(names)
-    for name in names:
-        parcels = sent.get(name)
-        if (
-            not isinstance(parcels, np.ndarray)
-            or parcels.dtype != np.uint8
-            or parcels.shape != (n_names - 1, size)
-        ):
-            raise SecureAggregationError(
-                name, f"it did not send {size} bytes to each of the others for the keys"
-            )
-    # Sender by receiver; transposed, each row is what one has received.
-    others = ~np.eye(n_names, dtype=bool)
-    parcels = np.zeros((n_names, n_names, size), np.uint8)
-    parcels[others] = np.concatenate([sent[name] for name in names])
-    received = np.split(parcels.swapaxes(0, 1)[others], n_names)
-    return dict(zip(names, received, strict=True))
+
+    after: ClassVar = "draw_graph"
+    ring: KeyRing
+    agreement: Agreement
+    seed: bytes | None = None
+
+    def __post_init__(self):
+        self.peers = self.agreement.peers(self.ring.name, self.seed)
+        self._members = [n for n in self.agreement.everybody if n != self.ring.name]
+
+    def offer(self, session, epoch):
+        """Public keys for each peer."""
+        # Keys are of a session, and the seed is a part of its name: who was made to
+        # draw another graph has other keys, and nobody confirms them.
+        drawn = "" if self.seed is None else f" {self.seed.hex()}"
+        keys = self.ring.public_keys(
+            self.peers, session=session + drawn, epoch=epoch, members=self._members
+        )
+        return np.stack([keys[peer] for peer in self.peers])
+
+    def agree(self, parcels):
+        """Proofs for each peer, whose public keys arrive."""
+        received = dict(zip(self.peers, parcels, strict=True))
+        proofs = self.ring.agree(received)
+        self.ring.meet({p: keys[:32].tobytes() for p, keys in received.items()})
+        return np.stack([proofs[peer] for peer in self.peers])
+
+    def confirm(self, parcels):
+        """Check every peer's proof."""
+        self.ring.confirm(dict(zip(self.peers, parcels, strict=True)))
+
+
+class Relay:
+    """Hands everybody what the others have sent to it.
+
+    Parameters
+    ----------
+    peers : dict of str to list of str
+        To whom each one sends, in order; each of them sends to it as well.
+    """
+
+    def __init__(self, peers):
+        self._peers = peers
+        place = {name: i for i, name in enumerate(peers)}
+        sizes = [len(others) for others in peers.values()]
+        senders = np.repeat(np.arange(len(peers)), sizes)
+        receivers = [place[other] for others in peers.values() for other in others]
+        # Sorted by sender as they are sent, and by receiver as they arrive.
+        self._order = np.lexsort((senders, receivers))
+        self._stops = np.cumsum(sizes)[:-1]
+
+    def deliver(self, sent, size):
+        """Everybody's parcels from the others.
+
+        Parameters
+        ----------
+        sent : dict of str to ndarray of uint8 of shape (n_peers, size)
+            Each one's parcels for its peers, in their order.
+        size : int
+            Bytes of a parcel.
+
+        Returns
+        -------
+        received : dict of str to ndarray of uint8 of shape (n_peers, size)
+            The peers' parcels for each one, in their order.
+        """
+        for name, peers in self._peers.items():
+            parcels = sent.get(name)
+            if (
+                not isinstance(parcels, np.ndarray)
+                or parcels.dtype != np.uint8
+                or parcels.shape != (len(peers), size)
+            ):
+                raise SecureAggregationError(
+                    name,
+                    f"it did not send {size} bytes to each of the others for the keys",
+                )
+        parcels = np.concatenate([sent[name] for name in self._peers])[self._order]
+        received = np.split(parcels, self._stops)
+        return dict(zip(self._peers, received, strict=True))

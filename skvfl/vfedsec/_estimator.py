@@ -23,8 +23,9 @@ from skvfl.federation._party import Earlier
 from skvfl.partition._tables import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
+from skvfl.vfedsec._active import ActiveSettings
 from skvfl.vfedsec._agreement import KEY_RING
-from skvfl.vfedsec._parties import ActiveSettings, ClientSettings
+from skvfl.vfedsec._parties import ClientSettings
 from skvfl.vfedsec._protocol import Protocol, ServerSettings
 
 
@@ -227,7 +228,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         with self._reopen(X, current_log()) as session:
             protocol = Protocol(session, server, self.rotate_every)
             protocol.open(n_rows, fitting=False, imputes=self._imputes)
-            total = protocol.add_up(n_rows, self.batch_size)
+            total = protocol.add_up(n_rows)
             if operation == "predict":
                 total = protocol.answer(total)
             return check_answers(total)
@@ -261,12 +262,10 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         holders = [n for n in self._names if n == self._active or n in self._holders]
         if isinstance(self.parties, Federation):
             holders = self._names
-            _dealing.refuse_dealing(
-                self.clients, self.key_rings, {self._active, SERVER}
-            )
-        dealt = _dealing.deal_rows(
-            self.clients or {}, holders, self._active, n_rows, rng
-        )
+            home = {self._active, SERVER}
+            _dealing.refuse_dealing(self.clients, self.key_rings, home)
+        clients = self.clients or {}
+        dealt = _dealing.deal_rows(clients, holders, self._active, n_rows, rng)
         self.clusters_, rows, self._partly = dealt
         # From here on the members are clients, so that sessions are opened with them.
         self._names = [c for cluster in self.clusters_.values() for c in cluster]
@@ -348,7 +347,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
-        Rows per round. A last batch of one row joins its predecessor.
+        Rows per round of training. A last batch of one row joins its predecessor.
     lr : float, default=1e-3
         Learning rate of every client's own optimiser, and of the server's.
     optimizer : class or None, default=None
@@ -415,15 +414,16 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     -----
     *Who learns what.* The server sees the labels and weights of every batch and the
     secure layer's output of every row, which is the sum over all clients; nobody sees
-    any single client's contribution, unless all other clients tell theirs. Every
-    client sees the gradient of the secure layer's output, from which labels can be
-    inferred, and the updates of its own local module. The clients of a cluster, and
-    nobody else, see the sum of their gradients, which crosses the server under a mask
-    whose key they alone have. From that sum they can compute each other's rows: with
-    linear local modules exactly, where a batch is not larger than ``cut_width``; of two
-    clients each knows the other's gradient. Passive clients learn which of their own
-    rows are in a batch and the size of the batch; the server learns neither ids nor how
-    many rows each client holds.
+    any single client's contribution, unless all others tell theirs, or from 20 clients
+    on more than half of them (see the User Guide). Every client sees the gradient of
+    the secure layer's output, from which labels can be inferred, and the updates of its
+    own local module. The clients of a cluster, and nobody else, see the sum of their
+    gradients, which crosses the server under a mask whose key they alone have. From
+    that sum they can compute each other's rows: with linear local modules exactly,
+    where a batch is not larger than ``cut_width``; of two clients each knows the
+    other's gradient. Passive clients learn which of their own rows are in a batch and
+    the size of the batch; the server learns neither ids nor how many rows each client
+    holds.
 
     *Who contributes.* A sum hides its parts only if it has two. With masks, rows of
     which fewer than two parties hold columns are refused in ``fit`` and in predictions.
@@ -441,8 +441,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     message is authenticated. The gradient of a cluster is that of the mean loss over
     the batch, summed over the cluster's clients, so that the model does not depend on
     how many clients share the rows. Clients draw their first weights themselves, from
-    a stream that a cluster shares, instead of receiving them from the server. A client
-    makes one key pair in a key epoch, not one for each peer.
+    a stream that a cluster shares, not the server. A client makes one key pair in a key
+    epoch for all peers, and is sent its own sealed ids alone. From 20 clients on masks
+    are along a random graph.
 
     References
     ----------
@@ -599,7 +600,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
-        Rows per round. A last batch of one row joins its predecessor.
+        Rows per round of training. A last batch of one row joins its predecessor.
     lr : float, default=1e-3
         Learning rate of every client's own optimiser, and of the server's.
     optimizer : class or None, default=None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hmac
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,10 +22,10 @@ from skvfl.federation import Holding, Party, operation
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._explicit import Explicit, Recorded, trainer
-from skvfl.nn._labels import Codec
 from skvfl.nn._steps import infer, tensor
 from skvfl.nn._streams import private_generator
-from skvfl.privacy import SecureAggregationError, open_ids, seal_ids
+from skvfl.privacy import SecureAggregationError, open_ids
+from skvfl.privacy._draw import Draw
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec._agreement import (
     GRADIENT,
@@ -34,13 +33,12 @@ from skvfl.vfedsec._agreement import (
     AgreedSettings,
     Keys,
     Masks,
-    check_contributors,
     own_ring,
 )
 
 _COLUMNS = "prepared columns"
 # Without masks, in place of the id of a row that a client does not hold.
-_NOT_HELD = -1
+NOT_HELD = -1
 # What a client says of a row of the run.
 NOT_MINE, EMPTY, FILLED = range(3)
 
@@ -91,40 +89,6 @@ class Best:
     model: nn.Module
 
 
-@dataclass
-class Holders:
-    """Which rows each passive client holds; None is all of them."""
-
-    after: ClassVar = "take_rows"
-    rows: dict[str, np.ndarray | None]
-
-
-@dataclass
-class Shared:
-    """Labels and weights of all rows, as the server is sent them."""
-
-    after: ClassVar = "begin_training"
-    labels: np.ndarray
-    weights: np.ndarray | None
-
-
-@dataclass
-class Order:
-    """Order in which the rows are selected."""
-
-    after: ClassVar = "begin_training"
-    shuffle: Callable
-    rows: np.ndarray
-
-
-@dataclass
-class Selection:
-    """Ids of the rows of the batch under way."""
-
-    after: ClassVar = "select"
-    batch: np.ndarray
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings(AgreedSettings, role="vfedsec.passive"):
     """What a passive client is told; the estimator's parameters of these names.
@@ -164,17 +128,6 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             "ring": own_ring(member),
             "partly_held": self.partly_held,
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActiveSettings(ClientSettings, role="vfedsec.active"):
-    """What the active client is told; the estimator's parameters of these names."""
-
-    def make(self, member):
-        """The client that has the labels."""
-        codec = Codec(member.labels)
-        order = member.stream("order")
-        return ActiveClient(**self._parts(member), to_order=order, codec=codec)
 
 
 class SecureClient(Party):
@@ -230,7 +183,13 @@ class SecureClient(Party):
 
     def _begin(self):
         # For every run, as masks are bound to the keys of its ring.
-        self.hold(self._agreement.masks(self._ring, self._cluster))
+        if not self._agreement.draws_graph:
+            self._join(None)
+
+    def _join(self, seed):
+        """Take the place among all clients that a seed gives."""
+        self.hold(self._agreement.masks(self._ring, self._cluster, seed))
+        self.hold(Keys(self._ring, self._agreement, seed))
 
     def again(self):
         """The same client for another run, with keys of its own."""
@@ -297,6 +256,34 @@ class SecureClient(Party):
         return codes
 
     @operation
+    def commit(self, session):
+        """Begin to draw a graph: digest of this client's contribution.
+
+        Parameters
+        ----------
+        session : str
+            What this run is called.
+        """
+        if self.holds(Draw):
+            # Whoever may draw twice in a run may draw until it likes the graph.
+            raise SecureAggregationError(
+                SERVER, f"it asks {self.name!r} for a second draw in one run"
+            )
+        clients = self._agreement.clients
+        self.hold(Draw(self._ring, clients, session, SERVER))
+        return self.held(Draw).commit()
+
+    @operation
+    def reveal(self, bound):
+        """The contribution, once a digest of all commitments has bound the others'."""
+        return self.held(Draw).reveal(bound)
+
+    @operation
+    def draw_graph(self, contributions):
+        """Learn with whom this client shares masks, and whom it meets in this run."""
+        self._join(self.held(Draw).finish(contributions))
+
+    @operation
     def offer_keys(self, session, epoch):
         """Begin a key epoch: public keys for every peer, in the order of the peers.
 
@@ -307,21 +294,17 @@ class SecureClient(Party):
         epoch : int
             Number of the key epoch.
         """
-        return self._keys.offer(session, epoch)
+        return self.held(Keys).offer(session, epoch)
 
     @operation
     def agree_keys(self, parcels):
         """Compute the shared secrets from the peers' public keys; proofs of them."""
-        return self._keys.agree(parcels)
+        return self.held(Keys).agree(parcels)
 
     @operation
     def confirm_keys(self, parcels):
         """Check the peers' proofs; the keys are in use from here on."""
-        self._keys.confirm(parcels)
-
-    @property
-    def _keys(self):
-        return Keys(self._ring, self._agreement)
+        self.held(Keys).confirm(parcels)
 
     @operation
     def prepare(self):
@@ -340,6 +323,8 @@ class SecureClient(Party):
                 # that grows with the number of parties.
                 _drop_last_bias(self._bottom)
         self.take_over("_bottom")
+        # Here and not in every batch, as it goes through all modules.
+        self._bottom.train()
         self.hold(Training(trainer({"_bottom": self._bottom}, self._optimize)))
         self._check_bottom()
 
@@ -399,12 +384,11 @@ class SecureClient(Party):
         training : bool
             Whether a gradient will follow.
         ids : ndarray
-            Row ids of the batch, sealed for each passive client.
+            Row ids of the batch, sealed for this client.
         """
         rows, positions = self._find(self._read(ids, n_rows, round_id))
         cut = tape = None
         if positions.size and training:
-            self._bottom.train()
             inputs = self._inputs().index_select(0, rows)
             cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
         elif positions.size:
@@ -420,13 +404,8 @@ class SecureClient(Party):
         """Ids of the batch's rows that this client holds, and their positions."""
         active = self._agreement.active
         if self._agreement.masked:
-            place = self._agreement.passive.index(self.name)
-            if ids.ndim != 2 or len(ids) <= place:
-                raise SecureAggregationError(active, "it sealed no ids for this client")
-            return open_ids(
-                self._ring, active, ids[place], capacity=n_rows, round_id=round_id
-            )
-        positions = np.flatnonzero(ids != _NOT_HELD)
+            return open_ids(self._ring, active, ids, capacity=n_rows, round_id=round_id)
+        positions = np.flatnonzero(ids != NOT_HELD)
         return ids[positions], positions
 
     def _find(self, batch):
@@ -524,158 +503,6 @@ class SecureClient(Party):
         """Go back to the copy that was kept last."""
         self._bottom = self.held(Best).model
         self.drop(Best)
-
-
-class ActiveClient(SecureClient):
-    """The active party of vFedSec: it holds the labels and selects the rows.
-
-    The server learns neither its order of rows nor who holds which of them.
-
-    Parameters
-    ----------
-    **client : dict
-        As for :class:`SecureClient`.
-    to_order : SeedSequence
-        Of the order of rows.
-    codec : Codec
-        How labels are written, and outputs read.
-    """
-
-    def __init__(self, *, to_order, codec, **client):
-        super().__init__(**client)
-        self._to_order = to_order
-        self._codec = codec
-
-    @operation
-    def take_rows(self, n_rows, fitting, imputes, rows):
-        """Learn which rows the passive clients hold.
-
-        Parameters
-        ----------
-        n_rows, fitting, imputes
-            As :meth:`say_rows` takes them.
-        rows : dict of str to ndarray or None
-            What each passive client's :meth:`say_rows` returned.
-
-        Raises
-        ------
-        BareRowsError
-            With masks, if fewer than two organisations have columns of a row.
-        """
-        # It has chosen the rows, so it holds them.
-        own = {self.name: self._codes(n_rows, fitting, keeps_empty=True)}
-        if self._agreement.masked:
-            check_contributors(self._filled(n_rows, rows | own), n_rows)
-        least = EMPTY if fitting or imputes else FILLED
-        held = {c: None if r is None else r >= least for c, r in rows.items()}
-        self.hold(Holders(held))
-
-    def _filled(self, n_rows, rows):
-        """Rows of which each party has columns with something in them.
-
-        An active party without columns is left out, since it does not hide what others
-        contribute: its bias is the same in all rows, starts at zero and follows the
-        gradients that the server computes itself.
-        """
-        filled = {}
-        for party, cluster in self._agreement.clusters.items():
-            if self.name in cluster and self._transformer is None:
-                continue
-            said = [rows[client] for client in cluster]
-            held = [np.full(n_rows, FILLED) if r is None else r for r in said]
-            filled[party] = (np.array(held) == FILLED).any(axis=0)
-        return filled
-
-    @operation
-    def begin_training(self):
-        """Choose an order of all rows, the last of which may be held out."""
-        labels = self.held(Holding).labels
-        self.take_over("_codec")
-        encoded, weights = self._codec.encode(labels.values), labels.weights
-        # The smallest type that holds all codes: they are sent with every batch.
-        if labels.n_classes is not None:
-            encoded = encoded.astype(np.min_scalar_type(labels.n_classes - 1))
-        if weights is not None:
-            weights = weights.astype(np.float32)
-        self.hold(Shared(encoded, weights))
-        # The order is the active client's alone, unlike that of split learning.
-        shuffle = np.random.default_rng(self._to_order).permutation
-        self.hold(Order(shuffle, shuffle(self.held(Rows).ids)))
-
-    @operation
-    def begin_epoch(self, n_train):
-        """Choose a new order of the rows that are trained on.
-
-        Parameters
-        ----------
-        n_train : int
-            Number of rows that are trained on.
-        """
-        order = self.held(Order)
-        order.rows[:n_train] = order.shuffle(order.rows[:n_train])
-
-    @operation
-    def select(self, round_id, start, stop):
-        """Select a batch: sealed row ids for the clients, labels for the server.
-
-        Parameters
-        ----------
-        round_id : int
-            Number of the round.
-        start, stop : int
-            Bounds of the batch in the order of rows.
-        """
-        trains = self.holds(Order)
-        rows = self.held(Order).rows if trains else self.held(Rows).ids
-        rows = rows[start:stop]
-        self.hold(Selection(rows))
-        # Positions are sealed with the ids, as they say who holds which row.
-        every = np.arange(len(rows))
-        ids = [
-            self._seal(client, rows, held, round_id)
-            for client, held in (
-                (client, every if mine is None else np.flatnonzero(mine[rows]))
-                for client, mine in self.held(Holders).rows.items()
-            )
-        ]
-        chosen = {"ids": np.stack(ids)}
-        told = vars(self.held(Shared)) if self.holds(Shared) else {}
-        for what, array in told.items():
-            if array is None:
-                continue
-            chosen[what] = array[rows]
-            chosen[f"tag of {what}"] = self._agreement.sign(
-                self._ring, SERVER, what, chosen[what], round_id
-            )
-        return chosen
-
-    @operation
-    def answer(self, outputs):
-        """Probabilities of classes, or targets in their own units.
-
-        Parameters
-        ----------
-        outputs : ndarray of shape (n_rows, n_outputs)
-            Of the server's global module.
-        """
-        return self._codec.decode(outputs)
-
-    def _seal(self, client, rows, positions, round_id):
-        if self._agreement.masked:
-            return seal_ids(
-                self._ring,
-                client,
-                rows[positions],
-                positions,
-                capacity=len(rows),
-                round_id=round_id,
-            )
-        ids = np.full(len(rows), _NOT_HELD)
-        ids[positions] = rows[positions]
-        return ids
-
-    def _read(self, ids, n_rows, round_id):
-        return self.held(Selection).batch, np.arange(n_rows)
 
 
 class _Bias(nn.Module):

@@ -41,6 +41,7 @@ from skvfl.nn._steps import (
 from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
 from skvfl.privacy import SecureAggregationError
+from skvfl.privacy._draw import COMMITMENT, CONTRIBUTION, Draw
 from skvfl.privacy._masks import SERVER
 from skvfl.privacy._sealed_keys import SEALED_KEY
 from skvfl.vfedsec._agreement import (
@@ -48,10 +49,14 @@ from skvfl.vfedsec._agreement import (
     UPDATE,
     AgreedSettings,
     Keys,
+    Relay,
     own_ring,
-    relay,
 )
 from skvfl.vfedsec._parties import FILLED, Best, Training
+
+# Rows of a batch to be served. Training's batches are as small as learning needs them;
+# in predictions each would cost its rounds and its share of new keys for nothing.
+_SERVED_AT_ONCE = 4096
 
 
 class ServerRecord(NamedTuple):
@@ -175,7 +180,23 @@ class SecureServer(Party):
     @property
     def keys(self):
         """The server's part in agreeing on keys."""
-        return Keys(self._ring, self.agreement)
+        return self.held(Keys)
+
+    def draw(self, session):
+        """The server's part in drawing a seed: it relays, and contributes nothing."""
+        return Draw(self._ring, self.agreement.clients, session, SERVER)
+
+    def join(self, seed):
+        """Learn who agrees on keys with whom, from the clients' seed."""
+        agreement = self.agreement
+        self.hold(Keys(self._ring, agreement, seed))
+        peers = {name: agreement.peers(name, seed) for name in agreement.everybody}
+        self.hold(Relay(peers))
+
+    @property
+    def relay(self):
+        """What hands keys and proofs to everybody."""
+        return self.held(Relay)
 
     def add_up(self, messages, n_rows, round_id):
         """Output of the secure layer for a batch.
@@ -272,12 +293,13 @@ class SecureServer(Party):
 
     def begin_training(self):
         """Take an optimiser."""
+        # Here and not in every batch, as it goes through all modules.
+        self._top.train()
         self.hold(Training(trainer({"_top": self._top}, self._optimize)))
 
     def learn(self, total, labels, weights):
         """One step: mean loss and weight of a batch, gradient of the secure layer."""
         trainer = self.held(Training).trainer
-        self._top.train()
         cut = torch.from_numpy(total)
         outputs, tape = trainer.forward("_top", cut, further=True)
         report, gradient = teach(self._row_loss, outputs, *_tensors(labels, weights))
@@ -388,24 +410,42 @@ class Protocol:
             }
             session.tell("check_columns", to=others, each=each)
 
+    def _draw_graph(self):
+        """The clients draw with whom each shares masks; the server relays."""
+        if not self._agreement.draws_graph:
+            self._server.join(None)
+            return
+        session, draw = self._session, self._server.draw(self._name)
+        session.begin_round()
+        size = Reply(COMMITMENT)
+        commitments = session.call("commit", reply=size, session=self._name)
+        session.begin_round()
+        bound = draw.bind(commitments)
+        size = Reply(CONTRIBUTION)
+        told = draw.gather(session.call("reveal", reply=size, bound=bound))
+        session.begin_round()
+        session.tell("draw_graph", contributions=told)
+        self._server.join(draw.finish(told))
+
     def _agree(self):
         """Agree on the keys of the next key epoch; the server relays them."""
         if not self._agreement.masked:
             return
         session, server = self._session, self._server
-        everybody = self._agreement.everybody
+        if not self._epoch:
+            self._draw_graph()
+        largest = len(self._agreement.everybody)
         session.begin_round()
         epoch = {"session": self._name, "epoch": self._epoch}
-        offers = session.call("offer_keys", reply=Reply(64 * len(everybody)), **epoch)
+        offers = session.call("offer_keys", reply=Reply(64 * largest), **epoch)
         # The server has keys with every client as well, for ids, labels and gradients.
         offers[SERVER] = server.keys.offer(**epoch)
-        received = relay(offers, everybody, size=64)
+        received = server.relay.deliver(offers, size=64)
         session.begin_round()
-        size = Reply(32 * len(everybody))
         parcels = self._parcels(received)
-        proofs = session.call("agree_keys", reply=size, each=parcels)
+        proofs = session.call("agree_keys", reply=Reply(32 * largest), each=parcels)
         proofs[SERVER] = server.keys.agree(received[SERVER])
-        received = relay(proofs, everybody, size=32)
+        received = server.relay.deliver(proofs, size=32)
         session.begin_round()
         session.tell("confirm_keys", each=self._parcels(received))
         server.keys.confirm(received[SERVER])
@@ -436,7 +476,7 @@ class Protocol:
         messages = session.call(
             "forward",
             reply=self._masked(Rows(stop - start, self._agreement.width)),
-            each=self._broadcast(chosen.get("ids"), round_id),
+            each=self._own_ids(chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
             training=training,
@@ -452,9 +492,9 @@ class Protocol:
             check_replies(sent, self._expected_labels(stop - start), "select")
         return total, labels, weights
 
-    def add_up(self, n_rows, batch_size):
+    def add_up(self, n_rows):
         """Testing phase: the secure layer's output for rows to be served."""
-        bounds = batch_bounds(n_rows, batch_size)
+        bounds = batch_bounds(n_rows, _SERVED_AT_ONCE)
         return np.concatenate([self.forward(start, stop)[0] for start, stop in bounds])
 
     def answer(self, total):
@@ -483,8 +523,8 @@ class Protocol:
         fields = {"labels": labels, "weights": Maybe(Vector(n_rows))}
         return {self._agreement.active: Fields(fields)}
 
-    def _broadcast(self, ids, round_id):
-        """All sealed ids to every passive client."""
+    def _own_ids(self, ids, round_id):
+        """What each passive client is sent of the batch: its own ids alone."""
         passive = self._agreement.passive
         if getattr(ids, "ndim", None) != 2 or len(ids) != len(passive):
             raise PartyError(
@@ -493,10 +533,8 @@ class Protocol:
             )
         for name, sealed in zip(passive, ids, strict=True):
             self._see(ServerRecord(round_id, name, "row ids", sealed))
-        # Sealed, all may go to all, who open their own part, as in the paper. In the
-        # clear each gets its own alone.
-        if self._agreement.masked:
-            return {name: {"ids": ids} for name in passive}
+        # Not broadcast as in the paper: every client would receive what grows with the
+        # number of clients, and open one part of it.
         return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
 
     def train(self, estimator, n_rows, course):
