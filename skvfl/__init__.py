@@ -39,7 +39,7 @@ _LAZY = {
     "TabVFLClassifier": "skvfl.tabvfl._estimator",
     "TabVFLRegressor": "skvfl.tabvfl._regressor",
     "VFedSecClassifier": "skvfl.vfedsec._estimator",
-    "VFedSecRegressor": "skvfl.vfedsec._estimator",
+    "VFedSecRegressor": "skvfl.vfedsec._regressor",
 }
 
 __all__ = [

@@ -31,6 +31,8 @@ from skvfl import (
     SplitNNClassifier,
     TabVFLClassifier,
     VerticalPartitioner,
+    VFedSecClassifier,
+    VFedSecRegressor,
     record_communication,
 )
 from skvfl._random import branch, seed_sequence
@@ -49,7 +51,6 @@ from skvfl.privacy import (
 from skvfl.privacy._draw import Draw
 from skvfl.vfedsec import _agreement, _protocol
 from skvfl.vfedsec._active import ActiveClient
-from skvfl.vfedsec._estimator import VFedSecClassifier, VFedSecRegressor
 from skvfl.vfedsec._parties import SecureClient, _drop_last_bias
 from skvfl.vfedsec._protocol import SecureServer
 
