@@ -79,7 +79,10 @@ def all_methods(kind="classifiers"):
         "SplitNN": STOPPING,
         "vFedSec": STOPPING,
         "FedOnce": STOPPING,
-        "TabVFL": {**STOPPING, "pretraining_epochs": 10},
+        # Pretraining shows the active party more, and gains little where all rows have
+        # labels. Noisy with small batches, so it is given more time.
+        "TabVFL": {"early_stopping": True, "pretrain": False},
+        "APC-VFL": {"max_epochs": 15},
     }
     package = import_module("skvfl")
     return {
