@@ -120,7 +120,6 @@ def _fit_and_score(comparison, row, data, fold, context, deadline):
     """
     X, y, weights = data
     train, test = fold
-    limit = comparison.time_limit
     try:
         with _alarm(deadline):
             model = clone(row.estimator)
@@ -135,9 +134,11 @@ def _fit_and_score(comparison, row, data, fold, context, deadline):
             scores = scorer(model, _safe_indexing(X, test), y[test], **told)
         if deadline is not None and time.time() > deadline:
             raise OutOfTimeError
-    except OutOfTimeError:
-        return {"error": f"stopped: it took longer than time_limit={limit:g} seconds"}
-    except Exception as exc:
+    except (Exception, OutOfTimeError) as exc:
+        # Whoever was interrupted may have turned the alarm into an error of its own.
+        if deadline is not None and time.time() >= deadline:
+            limit = f"time_limit={comparison.time_limit:g} seconds"
+            return {"error": f"stopped: it took longer than {limit}"}
         return {"error": f"{type(exc).__name__}: {exc}"}
     costs = _costs(row.shares, model, *comparison.network)
     return {"error": "", "scores": _flat(scores), "fit_seconds": seconds, **costs}
