@@ -52,7 +52,7 @@ METHODS = (
         "columns' size?",
         "1 to train, 2 per prediction",
         "The server sees every row, rotated by secret matrices, and aliases of the "
-        "labels, which it can pair; the other parties see nothing.",
+        "labels, which it can pair; parties see nothing of each other.",
         "Equal rows, frequencies and distances show, and a few known rows or a known "
         "distribution can undo the rotation. Aliases cannot be read as labels, but the "
         "server paired all of them rightly in 20 of 20 fits.",
@@ -61,7 +61,7 @@ METHODS = (
                 "label_protection",
                 False,
                 "The server sees every row, rotated by secret matrices, and the "
-                "labels; the other parties see nothing.",
+                "labels; parties see nothing of each other.",
             ),
         ),
     ),

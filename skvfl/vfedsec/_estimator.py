@@ -400,6 +400,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
 
     Notes
     -----
+    *Who sees what, in short.* The server sees labels and the sum of all contributions;
+    every client sees the gradient of that sum, from which labels can be inferred.
+
     *Who learns what.* The server sees the labels and weights of every batch and the
     secure layer's output of every row, which is the sum over all clients; nobody sees
     any single client's contribution, unless all other clients tell theirs. Every
@@ -638,6 +641,9 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
 
     Notes
     -----
+    *Who sees what, in short.* The server sees labels and the sum of all contributions;
+    every client sees the gradient of that sum, from which labels can be inferred.
+
     *Who learns what*, who has to contribute to a row, and which rows a party holds are
     as in :class:`VFedSecClassifier`, with the target in place of labels, and so are the
     deviations from the paper [1]_.
