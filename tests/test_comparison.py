@@ -566,7 +566,8 @@ def test_who_sees_what_depends_on_the_settings():
 def test_points_at_one_place_are_told_apart(cancer, rap):
     methods = {name: clone(rap) for name in ("a", "b", "c")}
     methods["far"] = SplitNNClassifier(max_epochs=2)
-    ax = ComparisonDisplay(compare(methods, *cancer, **QUICK)).plot().ax_
+    frame = compare(methods, *cancer, **QUICK)
+    ax = ComparisonDisplay(frame).plot().ax_
     ax.figure.canvas.draw()
     points = {bar.get_label(): bar.lines[0] for bar in ax.containers}
     assert len({line.get_marker() for line in points.values()}) == 4
@@ -583,3 +584,6 @@ def test_points_at_one_place_are_told_apart(cancer, rap):
         assert abs(drawn[one][0] - drawn[other][0]) > 8
     assert np.allclose(drawn["far"], plain["far"])
     assert np.allclose(drawn["a"], plain["a"])
+    low, high = ax.get_ylim()
+    tops = frame["score"] + frame["score_std"].where(frame["shares"] == "messages", 0)
+    assert low < frame["score"].min() <= tops.max() < high

@@ -131,7 +131,14 @@ class ComparisonDisplay:
             ax.axhline(row["score"], label=name, color=f"C{i}", linestyle=style)
         ax.set(xscale="log" if (points[x] > 0).all() else "symlog")
         ax.set(xlabel=_label(frame, x), ylabel="score")
-        _draw(ax, points, x, first_color=len(lines))
+        # A method looks alike in all pictures of one frame, whoever is left out.
+        looks = {name: i for i, name in enumerate(frame.index)}
+        _draw(ax, points, x, looks)
+        # What is moved aside counts for nothing when matplotlib chooses the limits.
+        ends = [points["score"] + sign * points["score_std"] for sign in (-1, 1)]
+        seen = np.concatenate([*ends, lines["score"]])
+        margin = 0.05 * (np.ptp(seen) or 1.0)
+        ax.set_ylim(seen.min() - margin, seen.max() + margin)
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
         self.ax_ = ax
         self.figure_ = ax.figure
@@ -151,7 +158,7 @@ def _label(frame, x):
     return AXES[x]
 
 
-def _draw(ax, points, x, first_color):
+def _draw(ax, points, x, looks):
     """Points with error bars, side by side where they would cover each other."""
     low, high = points[x].min(), points[x].max()
     if low > 0:
@@ -164,8 +171,8 @@ def _draw(ax, points, x, first_color):
             row["score"],
             yerr=row["score_std"],
             label=name,
-            color=f"C{(first_color + i) % 10}",
-            fmt=MARKERS[i % len(MARKERS)],
+            color=f"C{looks[name] % 10}",
+            fmt=MARKERS[looks[name] % len(MARKERS)],
             capsize=4,
             transform=ax.transData + _shift(ax, STEP * places[i]),
         )
