@@ -1,7 +1,7 @@
 """What ``make demo`` shows: what a federation would gain, and what it would cost.
 
-Two generated companies need no file, and breast cancer comes with scikit-learn. Adult
-and covtype are read from the folder that SKVFL_DATA names, or from ../shared/data beside
+Two generated companies need no file; breast cancer comes with scikit-learn. Adult and
+covtype are read from the folder that SKVFL_DATA names, or from ../shared/data beside
 this repository.
 """
 

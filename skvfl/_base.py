@@ -641,7 +641,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             as_classes(read_labels(y)), return_inverse=True
         )
         if len(self.classes_) < 2:
-            raise ValueError("y holds one class only; a classifier needs at least two")
+            raise ValueError(
+                "y holds one class only; a classifier needs at least two: give rows of "
+                "another one, too, or stratify where rows are drawn"
+            )
         return codes.astype(np.int64)
 
     def _encode_target(self, y):

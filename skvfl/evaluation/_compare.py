@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.metrics import get_scorer
+from sklearn.metrics import check_scoring, get_scorer
 from sklearn.model_selection import check_cv
 
 from skvfl._base import VFLEstimator, read_truth
@@ -36,11 +36,7 @@ NETWORKS = {
 
 @validate_params(
     {
-        "methods": [
-            StrOptions({"all", "classifiers", "regressors"}),
-            dict,
-            HasMethods(["fit", "predict"]),
-        ],
+        "methods": [str, dict, list, HasMethods(["fit", "predict"])],
         "parties": [*VFLEstimator._parameter_constraints["parties"], None],
         "active": [*VFLEstimator._parameter_constraints["active"], None],
         "baseline": [HasMethods(["fit", "predict"]), dict, None],
@@ -244,7 +240,7 @@ def compare(
     y, _ = read_truth(y, None, n_rows, classifies=classifies)
     if sample_weight is not None:
         sample_weight = read_weights(sample_weight, n_rows)
-    scorers = _read_scoring(scoring, classifies, sample_weight is not None)
+    scorers = _read_scoring(scoring, methods, sample_weight is not None)
     splits = check_cv(cv, y, classifier=classifies).split(X, y, groups)
     folds = [(np.asarray(train), np.asarray(test)) for train, test in splits]
     link = _read_network(network, bandwidth, latency)
@@ -277,14 +273,15 @@ def _seed(estimator, random_state):
     return estimator.set_params(**dict.fromkeys(missing, random_state))
 
 
-def _read_scoring(scoring, classifies, weighted):
+def _read_scoring(scoring, methods, weighted):
     """Scorers by name, the first of which decides.
 
     Without a scorer all rows get the same one: a search's own ``score`` is by whatever
     it searched for.
     """
+    some = next(iter(methods.values()))
     if scoring is None:
-        scoring = "accuracy" if classifies else "r2"
+        scoring = "accuracy" if is_classifier(some) else "r2"
     if not isinstance(scoring, list | tuple | dict):
         scoring = {"score": scoring}
     elif not isinstance(scoring, dict):
@@ -300,7 +297,10 @@ def _read_scoring(scoring, classifies, weighted):
         raise ValueError(f"scorers cannot be named {taken}: such columns exist already")
     if not scoring:
         raise ValueError("scoring is empty: name at least one scorer, or leave it out")
-    scorers = {name: get_scorer(each) for name, each in scoring.items()}
+    scorers = {
+        name: get_scorer(each) if isinstance(each, str) else check_scoring(some, each)
+        for name, each in scoring.items()
+    }
     for name, scorer in scorers.items():
         takes = getattr(scorer, "_accept_sample_weight", lambda: False)
         if weighted and not takes():

@@ -14,6 +14,7 @@ from skvfl.evaluation._defaults import all_methods, default_baselines, kind_of_t
 from skvfl.evaluation._parties import find_federated, refuse_varied_parties
 
 CENTRALISED = "centralised"
+WORDS = ("all", "classifiers", "regressors")
 # Parameters that are the model of a federated estimator's server.
 SERVER_MODELS = ("estimator", "classifier", "regressor")
 
@@ -54,7 +55,17 @@ def read_methods(methods, y):
     methods : dict of str to estimator
     """
     if isinstance(methods, str):
+        if methods not in WORDS:
+            raise ValueError(
+                f"methods={methods!r} is none of {WORDS}: give the estimator itself, "
+                "such as one of skvfl.evaluation.all_methods()"
+            )
         return all_methods(kind_of_target(y) if methods == "all" else methods)
+    if isinstance(methods, list):
+        raise ValueError(
+            "methods is a list, whose rows would have no names: give a dict, such as "
+            '{"split": SplitNNClassifier()}'
+        )
     if not isinstance(methods, dict):
         _refuse_class(type(methods).__name__, methods)
         methods = {type(methods).__name__: methods}
