@@ -104,8 +104,9 @@ def compare(
     baseline : estimator or dict of str to estimator, default=None
         What a party, or all of them together, would train without federation. By
         default two models, ``"linear"`` (``LogisticRegression`` or ``Ridge``) and
-        ``"trees"`` (``HistGradientBoostingClassifier`` or ``…Regressor``). Where the
-        server of a method trains an estimator, such as RAP's, that is a baseline, too.
+        ``"trees"`` (``HistGradientBoostingClassifier`` or ``…Regressor``, with a small
+        penalty). Where the server of a method trains an estimator, such as RAP's, that
+        is a baseline, too.
     cv : int, cross-validation generator or iterable, default=5
         The folds, as in scikit-learn. ``ShuffleSplit(1, test_size=0.3)`` fits
         everything once, which suits large tables and says nothing about noise.

@@ -26,6 +26,9 @@ PERCEPTRON = {
     "tol": 1e-3,
     "n_iter_no_change": 5,
 }
+# Without a penalty boosting now and then falls apart on classes of a few rows: on
+# 5,000 rows of covtype one fold in five came down to 0.58, and to 0.75 with it.
+TREES = {"l2_regularization": 0.1}
 STOPPING = {"early_stopping": True, "n_iter_no_change": 5}
 
 
@@ -37,9 +40,9 @@ def default_baselines(classifies):
     if classifies:
         return {
             "linear": LogisticRegression(max_iter=1000),
-            "trees": HistGradientBoostingClassifier(),
+            "trees": HistGradientBoostingClassifier(**TREES),
         }
-    return {"linear": Ridge(), "trees": HistGradientBoostingRegressor()}
+    return {"linear": Ridge(), "trees": HistGradientBoostingRegressor(**TREES)}
 
 
 @validate_params(
