@@ -1,6 +1,9 @@
 """Sphinx configuration; the Makefile turns every warning into an error."""
 
+from pathlib import Path
+
 import skvfl
+from skvfl._methods import as_rst
 
 project = "skvfl"
 author = "the skvfl developers"
@@ -17,6 +20,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
+
+# The guide includes it: the package's own words on who sees what.
+GENERATED = Path(__file__).parent / "generated"
+GENERATED.mkdir(exist_ok=True)
+(GENERATED / "methods.inc").write_text(as_rst() + "\n", encoding="utf-8")
+
 templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_title = "skvfl"
@@ -64,6 +73,15 @@ sphinx_gallery_conf = {
 }
 
 
+PUBLIC = (
+    "skvfl",
+    "skvfl.federation",
+    "skvfl.datasets",
+    "skvfl.evaluation",
+    "skvfl.exceptions",
+)
+
+
 def skip_foreign_members(app, what, name, obj, skip, options):
     """Leave out what is inherited from Python or scikit-learn."""
     function = getattr(obj, "fget", obj)
@@ -76,7 +94,7 @@ def resolve_public_name(app, env, node, contnode):
     python = env.domains["py"]
     kind, page = node.get("reftype"), node.get("refdoc")
     name = node.get("reftarget", "").rpartition("skvfl.")[2]
-    for module in ("skvfl", "skvfl.federation", "skvfl.datasets", "skvfl.exceptions"):
+    for module in PUBLIC:
         full = f"{module}.{name}"
         if node.get("refdomain") == "py" and full in python.objects:
             return python.resolve_xref(

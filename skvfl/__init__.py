@@ -1,5 +1,6 @@
 """Vertical federated learning as scikit-learn estimators."""
 
+from difflib import get_close_matches
 from importlib import import_module
 
 from skvfl.evaluation import ComparisonDisplay, compare
@@ -79,4 +80,6 @@ __all__ = [
 def __getattr__(name):
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    near = get_close_matches(name, __all__, 1)
+    hint = f"; it has {near[0]!r}" if near else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

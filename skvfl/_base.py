@@ -656,7 +656,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             validate_data(self, y=None)
         classes, codes = np.unique(as_classes(read_labels(y)), return_inverse=True)
         if len(classes) < 2:
-            raise ValueError("y holds one class only; a classifier needs at least two")
+            raise ValueError(
+                "y holds one class only; a classifier needs at least two: give rows of "
+                "another one, too, or stratify where rows are drawn"
+            )
         warm = getattr(self, "warm_start", False) and hasattr(self, "_parties")
         if warm and not np.array_equal(classes, self.classes_):
             raise ValueError(

@@ -310,7 +310,7 @@ def check_entries(n_entries, n_rows, name):
     if n_entries != n_rows:
         raise ValueError(
             f"{name} has {n_entries} entries for the {n_rows} rows of X "
-            "(inconsistent numbers of samples)"
+            "(inconsistent numbers of samples): give one for each row"
         )
 
 

@@ -360,7 +360,8 @@ def _check_overlap(keyed, active, held, everywhere, keep):
         if not rows.any():
             raise AlignmentError(
                 f"{active!r} and {name!r} have no id in common: "
-                f"{keyed[active].describe()}, and {keyed[name].describe()}"
+                f"{keyed[active].describe()}, and {keyed[name].describe()}; write them "
+                "in one way, or name the right columns in on"
             )
     if keep == "intersection" and not everywhere.any():
         counts = {name: int(rows.sum()) for name, rows in held.items()}

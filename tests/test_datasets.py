@@ -4,8 +4,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
 
-from skvfl.datasets import available, load
+from skvfl import VerticalPartitioner
+from skvfl.alignment import align
+from skvfl.datasets import available, load, make_two_companies
 
 SHIPPED = ["breast_cancer", "digits"]
 COVTYPE = dict(
@@ -258,3 +263,60 @@ def test_without_pandas_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"skvfl\[frames\]"):
         load("digits")
+
+
+def test_two_companies_have_ids_mixed_types_and_missing_cells(rng_guard):
+    two = make_two_companies(n_samples=400, overlap=0.5, missing=0.1, random_state=3)
+    bank, shop = two.tables["bank"], two.tables["shop"]
+    assert len(bank) == len(shop) == 400
+    assert bank["customer"].is_unique
+    assert shop["customer"].is_unique
+    assert len({*bank["customer"]} & {*shop["customer"]}) == 200
+    assert two.target.index.tolist() == bank["customer"].tolist()
+    for table in (bank, shop):
+        columns = table.drop(columns="customer")
+        kinds = {dtype.kind for dtype in columns.dtypes}
+        assert {"f", "b", "M"} < kinds
+        assert 0.05 < columns.isna().to_numpy().mean() < 0.15
+    complete = make_two_companies(n_samples=50, missing=0, random_state=0)
+    assert not complete.tables["bank"].isna().any(axis=None)
+
+
+def test_two_companies_are_repeatable():
+    first, again = (make_two_companies(n_samples=60, random_state=1) for _ in range(2))
+    for name, table in first.tables.items():
+        pd.testing.assert_frame_equal(table, again.tables[name])
+    pd.testing.assert_series_equal(first.target, again.target)
+    other = make_two_companies(n_samples=60, random_state=2)
+    assert not other.tables["bank"].equals(first.tables["bank"])
+    assert other.gain == first.gain
+
+
+def test_the_gain_of_two_companies_is_what_it_is_said_to_be():
+    """A linear model, which has the right form, comes close to what is possible."""
+    two = make_two_companies(n_samples=6000, overlap=1, missing=0, random_state=0)
+    aligned = align(two.tables, on=two.on)
+    y = two.target[aligned.ids]
+    assert two.gain == two.best_together - two.best_alone > 0.05
+    scores = {
+        name: cross_val_score(
+            make_pipeline(
+                VerticalPartitioner(parties=parties, remainder="drop"),
+                LogisticRegression(max_iter=1000),
+            ),
+            aligned.table,
+            y,
+        ).mean()
+        for name, parties in [
+            ("alone", {"bank": aligned.parties["bank"]}),
+            ("together", aligned.parties),
+        ]
+    }
+    assert scores["alone"] == pytest.approx(two.best_alone, abs=0.015)
+    assert scores["together"] == pytest.approx(two.best_together, abs=0.015)
+
+
+def test_two_companies_without_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"skvfl\[frames\]"):
+        make_two_companies(n_samples=20)

@@ -35,6 +35,8 @@ from skvfl import (
     VFedSecClassifier,
     VFedSecRegressor,
 )
+from skvfl._base import VFLEstimator
+from skvfl._methods import METHODS
 
 IGNORED = {
     "ES01": "a summary is often enough",
@@ -106,6 +108,21 @@ def test_docstring(name):
         ignored |= set(IGNORED_FOR_METHODS)
     errors = [error for error in validate(name)["errors"] if error[0] not in ignored]
     assert not errors
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_docstrings_say_who_sees_what_in_the_words_of_the_table(method):
+    for name in method.classes:
+        said = " ".join(getattr(skvfl, name).__doc__.split())
+        assert f"*Who sees what, in short.* {method.sees}" in said
+
+
+def test_the_table_has_every_method():
+    named = {name for method in METHODS for name in method.classes}
+    federated = {
+        cls.__name__ for cls in public_estimators() if issubclass(cls, VFLEstimator)
+    }
+    assert named == federated
 
 
 def test_public_objects_include_methods_behind_descriptors():

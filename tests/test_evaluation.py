@@ -12,6 +12,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import (
     GridSearchCV,
@@ -20,14 +21,17 @@ from sklearn.model_selection import (
     StratifiedKFold,
     cross_val_score,
 )
-from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 from skvfl import (
+    APCVFLClassifier,
     ComparisonDisplay,
     CorrelationSplit,
     RandomProjectionVFL,
+    SplitNNClassifier,
     VerticalPartitioner,
     compare,
 )
@@ -110,14 +114,15 @@ def test_compare_has_a_row_for_every_way_to_learn(frame):
         "open": "messages",
     }
     assert list(frame) == [
-        "shares",
-        "score",
-        "score_std",
-        "fit_seconds",
-        *TRAFFIC,
-        "epsilon",
+        *("model", "shares", "score", "score_std"),
+        *("gain", "gain_low", "gain_high", "verdict"),
+        *("rounds", "messages", "bytes", "fit_seconds", "transfer_seconds"),
+        *("epsilon", "who_sees_what", "error"),
     ]
-    assert all(pd.api.types.is_float_dtype(frame[name]) for name in list(frame)[1:])
+    words = ["model", "shares", "verdict", "who_sees_what", "error"]
+    numbers = frame.drop(columns=words)
+    assert all(pd.api.types.is_float_dtype(numbers[name]) for name in numbers)
+    assert (frame["error"] == "").all()
 
 
 def test_compare_centralised_is_the_pipeline_on_all_columns(cancer, frame):
@@ -273,7 +278,7 @@ def test_compare_names_a_single_estimator_by_its_class(cancer, rap):
 
 
 def test_compare_leaves_the_callers_objects_unchanged(cancer):
-    rap, baseline = RandomProjectionVFL(MODEL, parties=3), LogisticRegression()
+    rap, baseline = RandomProjectionVFL(MODEL), LogisticRegression()
     partition = VerticalPartitioner(make_pipeline(StandardScaler(), PCA()))
     objects = [rap, baseline, partition, MODEL]
     before = [(repr(each.get_params()), set(vars(each))) for each in objects]
@@ -316,29 +321,57 @@ def test_compare_scores_by_the_given_scorer(cancer, rap, scoring):
         assert (frame["score"] == 100).all()
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_compare_trains_the_papers_perceptron_by_default(cancer, rap):
+def test_compare_trains_a_linear_model_and_trees_by_default(cancer, rap):
     split = ShuffleSplit(1, test_size=0.3, random_state=0)
     frame = compare(rap, *cancer, cv=split, random_state=4)
-    network = MLPClassifier(hidden_layer_sizes=(128,), random_state=4)
-    pipeline = make_pipeline(VerticalPartitioner(), network)
-    expected = cross_val_score(pipeline, *cancer, cv=split).mean()
-    assert frame.loc["centralised", "score"] == expected
+    models = {
+        "linear": LogisticRegression(max_iter=1000),
+        "trees": HistGradientBoostingClassifier(l2_regularization=0.1, random_state=4),
+        "LogisticRegression": MODEL,  # RAP's own
+    }
+    ways = ["centralised", "party0 alone", "party1 alone"]
+    rows = [f"{way}, {model}" for way in ways for model in models]
+    assert [*frame.index] == [*rows, "RandomProjectionVFL"]
+    for name, model in models.items():
+        pipeline = make_pipeline(VerticalPartitioner(), model)
+        expected = cross_val_score(pipeline, *cancer, cv=split).mean()
+        row = frame.loc[f"centralised, {name}"]
+        assert (row["score"], row["model"]) == (expected, type(model).__name__)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_compare_standardises_the_target_of_a_regression():
+def test_compare_measures_a_method_against_its_own_servers_model(cancer):
+    split = ShuffleSplit(1, test_size=0.3, random_state=0)
+    tree, forest = DecisionTreeClassifier(), DecisionTreeClassifier(max_depth=2)
+    methods = {
+        "a": RandomProjectionVFL(tree),
+        "same": RandomProjectionVFL(clone(tree), label_protection=False),
+        "b": RandomProjectionVFL(forest),
+        "apc": APCVFLClassifier(max_epochs=1),
+        "split": SplitNNClassifier(max_epochs=1),
+    }
+    frame = compare(methods, *cancer, cv=split, baseline=MODEL, random_state=0)
+    models = ["LogisticRegression", "DecisionTreeClassifier"]
+    models.append("DecisionTreeClassifier of b")
+    assert [*frame.index[:3]] == [f"centralised, {name}" for name in models]
+    assert len(frame) == 3 * 3 + len(methods)
+
+
+def test_compare_standardises_the_target_of_a_servers_perceptron():
     X, y = load_diabetes(return_X_y=True)
     y = 1000 * y + 1e6
     split = ShuffleSplit(1, test_size=0.3, random_state=0)
-    frame = compare(RandomProjectionVFL(Ridge()), X, y, cv=split, random_state=0)
+    rap = RandomProjectionVFL("regressor")
+    frame = compare(rap, X, y, cv=split, random_state=0)
     network = TransformedTargetRegressor(
         MLPRegressor(hidden_layer_sizes=(128,), random_state=0),
         transformer=StandardScaler(),
     )
     pipeline = make_pipeline(VerticalPartitioner(), network)
     expected = cross_val_score(pipeline, X, y, cv=split).mean()
-    assert frame.loc["centralised", "score"] == expected > 0.2
+    row = frame.loc["centralised, MLPRegressor"]
+    assert (row["score"], row["model"]) == (expected, "MLPRegressor")
+    assert expected > 0.2
+    assert "centralised, trees" in frame.index
 
 
 def test_compare_ridge_regression_is_the_same_over_orthogonal_projections():
@@ -362,50 +395,67 @@ def test_compare_takes_lists(cancer, rap):
 @pytest.mark.parametrize(
     ("estimators", "options", "message"),
     [
-        ({}, {}, "estimators is empty"),
+        ({}, {}, "methods is empty"),
         (
             {"tree": DummyClassifier()},
             {},
             "'tree' .DummyClassifier. has no",
         ),
         (
-            {"grid": GridSearchCV(RandomProjectionVFL(), {})},
+            {"grid": GridSearchCV(Ridge(), {})},
             {},
             "'grid' .GridSearchCV. has no .*'parties'.*baseline",
         ),
-        ({"centralised": RandomProjectionVFL()}, {}, r"named \['centralised'\]"),
-        ({"party1 alone": RandomProjectionVFL()}, {}, r"named \['party1 alone'\]"),
+        (
+            {"centralised": RandomProjectionVFL(MODEL)},
+            {"baseline": MODEL},
+            r"named \['centralised'\]",
+        ),
+        (
+            {"party1 alone, trees": RandomProjectionVFL()},
+            {},
+            r"named \['party1 alone, trees'\]",
+        ),
         (
             {"a": RandomProjectionVFL(), "b": RandomProjectionVFL("regressor")},
             {},
-            r"\['a', 'the baseline'\] classify and \['b'\] do not",
+            r"\['a', .*'the baseline trees'\] classify and \['b'\] do not",
         ),
         (
             RandomProjectionVFL(),
             {"baseline": Ridge()},
-            r"\['RandomProjectionVFL'\] classify and \['the baseline'\] do not",
+            r"\['RandomProjectionVFL'\] classify and \['the baseline Ridge'\] do not",
         ),
         (RandomProjectionVFL(), {"active": "bank"}, "active='bank' is not one of"),
         (RandomProjectionVFL(), {"bandwidth": 0}, "'bandwidth' parameter of compare"),
         (RandomProjectionVFL(), {"latency": -1.0}, "'latency' parameter of compare"),
         (RandomProjectionVFL(), {"baseline": 3}, "'baseline' parameter of compare"),
         (RandomProjectionVFL(), {"random_state": -1}, "'random_state' parameter"),
-        (7, {}, "'estimators' parameter of compare"),
+        (7, {}, "'methods' parameter of compare"),
     ],
 )
 def test_compare_explains_what_is_wrong_before_fitting(
     cancer, monkeypatch, estimators, options, message
 ):
-    monkeypatch.setattr("skvfl.evaluation.cross_validate", None)
+    monkeypatch.setattr("skvfl.evaluation._run._fit_and_score", None)
     with pytest.raises(ValueError, match=message):
         compare(estimators, *cancer, **options)
 
 
-def test_compare_passes_on_the_error_of_a_fit(cancer, rap):
+def test_a_failed_method_is_a_row_with_its_error(cancer, rap):
     X = cancer[0].copy()
     X[3, 4] = np.inf
-    with pytest.raises(ValueError, match=r"party 'shop'.*position 1"):
-        compare(rap, X, cancer[1], parties=PARTIES, baseline=MODEL)
+    options = {"parties": PARTIES, "baseline": MODEL, "active": "bank", "cv": 2}
+    frame = compare({"RAP": rap}, X, cancer[1], **options)
+    failed = frame.loc["RAP"]
+    assert "party 'shop'" in failed["error"]
+    assert failed["error"].startswith("PartyValueError: ")
+    assert failed["verdict"] == "no score"
+    numbers = failed.drop(["model", "shares", "verdict", "who_sees_what", "error"])
+    assert numbers.isna().all()
+    assert frame.loc[["bank alone", "telco alone"], "score"].notna().all()
+    with pytest.raises(ValueError, match=r"no method has a score; .*RAP: PartyValue"):
+        ComparisonDisplay(frame).plot()
 
 
 @pytest.mark.parametrize(
@@ -441,9 +491,9 @@ def test_display_draws_methods_at_their_cost_and_the_rest_as_lines(frame, x):
     assert texts == [*frame.index]
 
 
-def test_display_draws_without_any_known_cost(frame):
-    ax = ComparisonDisplay(frame).plot("epsilon").ax_
-    assert len(ax.containers) == 2
+def test_display_refuses_a_cost_that_no_method_has(frame):
+    with pytest.raises(ValueError, match=r"over 'epsilon': .*FedOnceClassifier"):
+        ComparisonDisplay(frame).plot("epsilon")
 
 
 def test_display_draws_where_it_is_told(frame):

@@ -122,6 +122,10 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
     aligned rows are many, and has no effect where all aligned rows have a label. See
     :ref:`apc_benchmarks`.
 
+    *Who sees what, in short.* The active party sees which rows the others hold, and
+    latent representations of the rows that all hold; the others see which rows those
+    are.
+
     *Who learns what.* The active party sees every passive party's representation of the
     aligned rows, from which columns can be inferred by whoever knows some rows. The
     passive parties receive nothing else than which rows are aligned, and nothing at all
@@ -393,6 +397,10 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
     ``aligned`` in :meth:`fit` says otherwise; the active party holds every row with a
     target. Rows without a target train the encoders, and only rows with one train the
     regressor.
+
+    *Who sees what, in short.* The active party sees which rows the others hold, and
+    latent representations of the rows that all hold; the others see which rows those
+    are.
 
     *Who learns what.* As for :class:`APCVFLClassifier`.
 

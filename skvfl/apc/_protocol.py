@@ -176,7 +176,10 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         counts = {name: int(np.count_nonzero(rows)) for name, rows in said.items()}
         for name, count in counts.items():
             if not count:
-                raise ValueError(f"party {name!r} holds none of the {n_rows} rows")
+                raise ValueError(
+                    f"party {name!r} holds none of the {n_rows} rows: leave it out, or "
+                    "look at the ids by which the tables were aligned"
+                )
         aligned = np.logical_and.reduce(list(said.values()))
         if not aligned.any():
             raise ValueError(

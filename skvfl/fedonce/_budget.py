@@ -125,7 +125,7 @@ def require_plain_steps(who, settings, forbidden):
         if getattr(settings, name):
             raise ValueError(
                 f"{name} of {who} cannot be used with a budget: private training takes "
-                "plain gradient steps and looks at no loss"
+                "plain gradient steps and looks at no loss; leave it at its default"
             )
 
 

@@ -146,6 +146,10 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
 
     Notes
     -----
+    *Who sees what, in short.* The host sees every row's representation at every guest;
+    guests see nothing, except gradients in split epochs, from which labels can be
+    inferred.
+
     *Who learns what.* The host sees the representation of every row of every guest, in
     ``fit`` and whenever it predicts, and can train models that invert it; noise on
     representations makes that harder and proves nothing. Guests see nothing at all in
@@ -436,6 +440,10 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
 
     Notes
     -----
+    *Who sees what, in short.* The host sees every row's representation at every guest;
+    guests see nothing, except gradients in split epochs, from which labels can be
+    inferred.
+
     *Who learns what.* The host sees the representation of every row of every guest, in
     ``fit`` and whenever it predicts, and can train models that invert it; noise on
     representations makes that harder and proves nothing. Guests see nothing at all in

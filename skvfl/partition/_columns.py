@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, KeysView, Mapping, Set
+from difflib import get_close_matches
 from numbers import Integral
 
 import numpy as np
 
 from skvfl._sklearn import _get_feature_names
+
+# Of a wide table a message names so many columns.
+MOST_NAMES = 10
 
 
 def refuse_masked(array, name="X"):
@@ -144,16 +148,22 @@ def describe(position, names):
 
 
 def look_alike(column, names):
-    """Words about a name that reads like a missing column's, or none.
+    """Words about a name that reads like a missing column's, or about all names.
 
-    Names differ by what is not seen: blanks, a byte order mark, upper case.
+    Names differ by what is not seen (blanks, a byte order mark, upper case), or by a
+    letter or two.
     """
 
     def as_read(name):
         return "".join(str(name).replace("\ufeff", "").split()).casefold()
 
-    found = [name for name in names if as_read(name) == as_read(column)]
-    return f", which has {str(found[0])!a}" if found else ""
+    found = [str(name) for name in names if as_read(name) == as_read(column)]
+    if not found:
+        found = get_close_matches(str(column), [str(name) for name in names], 1)
+    if found:
+        return f", which has {found[0]!a}"
+    some = ", ".join(ascii(str(name)) for name in names[:MOST_NAMES])
+    return f", which has {some}{', …' if len(names) > MOST_NAMES else ''}"
 
 
 def _locate(column, names, n_columns, party):

@@ -703,13 +703,16 @@ def _check_triples(parties):
         if not (isinstance(entry, tuple) and len(entry) == 3):
             raise ValueError(
                 "a list of parties holds (name, transformer, columns) tuples, got a "
-                f"{type(entry).__name__}"
+                f"{type(entry).__name__}; where all parties prepare their columns "
+                "alike, give a dict of names to columns"
             )
     names = [name for name, _, _ in parties]
     _check_names(names)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ValueError(f"duplicate party names {repeated}")
+        raise ValueError(
+            f"duplicate party names {repeated}: give each party a name of its own"
+        )
     # ``set_params`` could not tell such a party's transformer from the parameter.
     taken = set(names).intersection(VerticalPartitioner().get_params(deep=False))
     if taken:

@@ -23,7 +23,7 @@ def resolve_transformer(transformer):
         return clone(transformer)
     raise ValueError(
         f"transformer {transformer!r} is neither 'auto' nor 'passthrough' nor a "
-        "transformer"
+        "transformer; in a list of parties the order is (name, transformer, columns)"
     )
 
 

@@ -137,6 +137,9 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
     Notes
     -----
+    *Who sees what, in short.* The server sees every row, rotated by secret matrices,
+    and aliases of the labels, which it can pair; parties see nothing of each other.
+
     *Who learns what.* The server sees every party's projected columns, the number of
     rows and columns, and protected labels; when predicting it sees the projected row
     and its own prediction in terms of aliases. The label owner sees the predictions.

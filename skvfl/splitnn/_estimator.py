@@ -338,6 +338,10 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
 
     Notes
     -----
+    *Who sees what, in short.* The active party sees every row's activations of every
+    epoch, from which columns can be reconstructed; the others see gradients, from which
+    labels can be inferred.
+
     *Who learns what.* The active party sees every passive party's activations of every
     batch, and can train models that invert them. Passive parties see gradients, from
     which labels can be inferred. Everybody knows the order of the rows, so a batch is
@@ -537,6 +541,10 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
 
     Notes
     -----
+    *Who sees what, in short.* The active party sees every row's activations of every
+    epoch, from which columns can be reconstructed; the others see gradients, from which
+    labels can be inferred.
+
     *Who learns what.* The active party sees every passive party's activations of every
     batch, and can train models that invert them. Passive parties see gradients, from
     which labels can be inferred. Everybody knows the order of the rows, so a batch is

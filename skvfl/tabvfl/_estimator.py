@@ -412,6 +412,10 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     itself cross nothing and have no square layer, so that with ``parties=1`` this is
     TabNet.
 
+    *Who sees what, in short.* The active party sees linear mixtures of every party's
+    columns in every epoch; the others see gradients, from which labels can be inferred,
+    and numbers that depend on all parties' columns.
+
     *Who learns what.* The active party sees a linear mixture of every party's prepared
     columns, for every row and epoch, while the mixture changes. **While pretraining**
     with ``design="joint"`` **the mixture protects nothing from the active party**: a

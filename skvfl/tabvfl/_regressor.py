@@ -125,6 +125,12 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     SplitNNRegressor : Any networks, without attention and pretraining.
     ClientFailures : Simulated failures.
 
+    Notes
+    -----
+    *Who sees what, in short.* The active party sees linear mixtures of every party's
+    columns in every epoch; the others see gradients, from which labels can be inferred,
+    and numbers that depend on all parties' columns.
+
     References
     ----------
     .. [1] M. Rashad, Z. Zhao, J. Decouchant, L. Y. Chen, "TabVFL: Improving Latent

@@ -130,7 +130,8 @@ def refuse_loner(names, n_features):
     if len(names) < 2:
         raise ValueError(
             f"a secure layer needs at least two clients, and {names[0]!r} is alone "
-            f"(n_features={n_features}): its sum would be its own contribution"
+            f"(n_features={n_features}): its sum would be its own contribution; give "
+            "columns to another party"
         )
 
 

@@ -411,6 +411,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
 
     Notes
     -----
+    *Who sees what, in short.* The server sees labels and the sum of all contributions;
+    every client sees the gradient of that sum, from which labels can be inferred.
+
     *Who learns what.* The server sees the labels and weights of every batch and the
     secure layer's output of every row, which is the sum over all clients; nobody sees
     any single client's contribution, unless all others tell theirs, or from 20 clients

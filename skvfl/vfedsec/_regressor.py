@@ -97,6 +97,9 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
 
     Notes
     -----
+    *Who sees what, in short.* The server sees labels and the sum of all contributions;
+    every client sees the gradient of that sum, from which labels can be inferred.
+
     *Who learns what*, contributions and deviations from the paper [1]_ are those of
     :class:`VFedSecClassifier`, with the target in place of labels.
 
