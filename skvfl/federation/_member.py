@@ -48,6 +48,8 @@ class Member:
         :class:`~skvfl.exceptions.SettingsError` where the organisation will not have
         it. By default it plays any role: settings say what leaves it, so an
         organisation with a table of its own should look at them.
+    ids : array-like of str or int, default=None
+        The id of each row of its table, where it has ids; by them rows are agreed on.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Member:
     fitted: Party | None = None
     kept: dict[str, Party] = field(default_factory=dict)
     agree: Callable[[Settings], None] | None = None
+    ids: Any = None
     # Made by ``open``.
     party: Party | None = None
 
@@ -231,6 +234,7 @@ class Member:
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}
+        self.ids = None
 
 
 class Handle(NamedTuple):
