@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from skvfl._rows import take_or_missing
 from skvfl._sklearn import StrOptions, validate_params
 from skvfl.exceptions import AlignmentError
 from skvfl.partition._columns import column_names, look_alike
@@ -221,15 +222,7 @@ class _Keyed(NamedTuple):
 
     def take(self, positions):
         """Rows at these positions; cells are missing where a position is -1."""
-        block = nw.maybe_reset_index(self.frame[positions.clip(0).tolist()])
-        held = nw.new_series(
-            "held", positions >= 0, backend=nw.get_native_namespace(block)
-        )
-        if held.all():
-            return block
-        return block.select(
-            (nw.when(held).then(nw.col(c))).alias(c) for c in block.columns
-        )
+        return nw.from_native(take_or_missing(self.frame.to_native(), positions))
 
     def describe(self):
         """Number, kind and examples of the ids."""

@@ -130,6 +130,7 @@ class Member:
         settings: dict[str, Any] | None = None,
         rows: np.ndarray | None = None,
         model: str | None = None,
+        agreed: str | None = None,
     ) -> dict[str, int]:
         """Make the party of a run, or take the one that was fitted.
 
@@ -144,6 +145,9 @@ class Member:
         model : str, default=None
             Name of the fitted party that is taken or gone on from, where it has kept
             several.
+        agreed : str, default=None
+            Name of the kept list of rows in which ``rows`` are positions; of a listed
+            row that it does not hold all cells are missing.
 
         Returns
         -------
@@ -158,10 +162,14 @@ class Member:
                 "its run is open already: begin another, because a second party would "
                 "draw its secrets again"
             )
-        holding = self.holding
+        holding, listed = self.holding, None
+        if agreed is not None:
+            listed = self._rows_listed(agreed)
+            rows = np.arange(len(listed)) if rows is None else rows
         if rows is not None:
-            self._check_rows(rows, learns=role is not None)
-            holding = holding.take(rows)
+            n_rows = holding.n_rows if listed is None else len(listed)
+            self._check_rows(rows, n_rows, learns=role is not None)
+            holding = holding.take(rows if listed is None else listed[rows])
         # An index or attributes of the whole table say more than the columns do.
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
         if model is not None:
@@ -176,12 +184,19 @@ class Member:
             "n_empty": int(np.count_nonzero(empty)),
         }
 
-    def _check_rows(self, rows: Any, *, learns: bool) -> None:
+    def _rows_listed(self, agreed: Any) -> np.ndarray:
+        """Rows of its table that are on a list which it agreed on; -1 for others'."""
+        find_rows = getattr(self.kept.get(str(agreed)), "find_rows", None)
+        if find_rows is None:
+            raise SettingsError("it has no such list of rows: compare the ids again")
+        rows: np.ndarray = find_rows(self.ids)
+        return rows
+
+    def _check_rows(self, rows: Any, n_rows: int, *, learns: bool) -> None:
         """Refuse what are no positions of rows."""
         kind = rows.dtype.kind if isinstance(rows, np.ndarray) else "O"
         if kind not in "iu" or rows.ndim != 1:
             raise SettingsError("rows are no positions: send an array of whole numbers")
-        n_rows = self.holding.n_rows
         if rows.size and not 0 <= rows.min() <= rows.max() < n_rows:
             raise SettingsError(
                 f"it was asked for rows that are not among its {n_rows}: positions "

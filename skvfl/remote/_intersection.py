@@ -329,6 +329,16 @@ class IdsParty(Party):
         self.agreed = [None if i < 0 else listed[i] for i in positions]
         del self._listed
 
+    def find_rows(self, ids: Any) -> np.ndarray:
+        """Rows of a table that were agreed on, in their order; -1 where it has none.
+
+        Parameters
+        ----------
+        ids : array-like of str or int
+            The id of each row of the table, as it is now.
+        """
+        return Ids(ids).find(self.agreed)
+
     def release(self) -> None:
         """Drop the table's ids; what was listed or agreed on is what it learnt."""
         super().release()

@@ -436,3 +436,96 @@ def test_comparing_takes_little_time():
         assert count_shared(session, bank, "shop") == n // 2
     # Both parties, with much room for a slow machine: 0.3 s where it was measured.
     assert time.process_time() - start < 3
+
+
+# Later runs are about rows of the list
+
+
+def agree(keep, **tables):
+    """Members with their ids and the list in what they keep, and the bank's rows."""
+    ids = {name: list(table["id"]) for name, table in tables.items()}
+    bank = ids.pop("bank")
+    with session_of(**ids) as session:
+        agreed = intersect(session, bank, [*ids], keep)
+    members = {
+        name: Member(
+            name,
+            Holding(tables[name].drop(columns="id").iloc[::-1]),
+            ids=tables[name]["id"].iloc[::-1],
+            kept={"list": pickle.loads(pickle.dumps(party))},
+        )
+        for name, party in session.parties.items()
+    }
+    return members, agreed
+
+
+@pytest.mark.parametrize("keep", ["active", "intersection"])
+def test_rows_of_a_run_are_positions_in_the_list(keep):
+    tables = {
+        "bank": pd.DataFrame({"id": BANK, "age": range(6)}),
+        "shop": pd.DataFrame(
+            {"id": SHOP, "spend": range(5), "city": list("abcde"), "new": [True] * 5}
+        ),
+    }
+    members, agreed = agree(keep, **tables)
+    aligned = align(tables, on="id", keep=keep)
+    rows = agreed.rows[agreed.rows >= 0]
+    opening = {"role": "rap.party", "settings": {}, "rows": rows, "agreed": "list"}
+    shop = members["shop"]
+    held = shop.perform("open", opening)
+    assert held["n_rows"] == len(aligned.ids)
+    assert held["n_empty"] == int((~aligned.held["shop"]).sum())
+    block = shop.party.held(Holding).block
+    pd.testing.assert_frame_equal(block, aligned.table[["spend", "city", "new"]])
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (np.array([[1, 2], [3, 4]]), [[3.0, 4.0], [np.nan, np.nan]]),
+        (np.array([[True], [False]]), [[0.0], [np.nan]]),
+        (np.array([[1.0], [2.0]], np.float32), [[2.0], [np.nan]]),
+    ],
+)
+def test_rows_that_an_array_lacks_are_missing(block, expected):
+    taken = Holding(block).take(np.array([1, -1])).block
+    assert_array_equal(taken, expected)
+    text = Holding(block.astype(str)).take(np.array([-1, 0])).block
+    assert pd.isna(text[0]).all()
+    assert text[1, 0] == str(block[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"agreed": "x"}, "it has no such list of rows"),
+        ({"agreed": ["list"]}, "it has no such list of rows"),
+        ({"agreed": "model"}, "it has no such list of rows"),
+        ({"agreed": "list", "rows": np.array([3])}, "not among its 3"),
+        ({"agreed": "list", "rows": np.array([-1])}, "not among its 3"),
+        ({"agreed": "list", "rows": np.array([1, 1])}, "a row twice"),
+    ],
+)
+def test_rows_that_are_not_on_the_list_are_refused(asked, message):
+    tables = {
+        "bank": pd.DataFrame({"id": BANK}),
+        "shop": pd.DataFrame({"id": SHOP, "spend": range(5)}),
+    }
+    members, _ = agree("intersection", **tables)
+    members["shop"].kept["model"] = object()
+    with pytest.raises(PartyError, match=f"party 'shop': .*{message}"):
+        members["shop"].perform("open", {"role": "rap.party", "settings": {}, **asked})
+
+
+def test_a_table_without_an_agreed_row_is_named():
+    tables = {
+        "bank": pd.DataFrame({"id": BANK}),
+        "shop": pd.DataFrame({"id": SHOP, "spend": range(5)}),
+    }
+    members, _ = agree("intersection", **tables)
+    members["shop"].ids = ["other", *SHOP[1:]]
+    with pytest.raises(PartyError, match=r"1 of the 3 ids .* no longer") as error:
+        members["shop"].perform(
+            "open", {"role": "rap.party", "settings": {}, "agreed": "list"}
+        )
+    assert "customer" not in str(error.value)
