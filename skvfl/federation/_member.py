@@ -146,7 +146,7 @@ class Member:
             Name of the fitted party that is taken or gone on from, where it has kept
             several.
         agreed : str, default=None
-            Name of the kept list of rows in which ``rows`` are positions; of a listed
+            Name of the kept list of rows in which ``rows`` are positions, or -1: of a
             row that it does not hold all cells are missing.
 
         Returns
@@ -167,9 +167,10 @@ class Member:
             listed = self._rows_listed(agreed)
             rows = np.arange(len(listed)) if rows is None else rows
         if rows is not None:
-            n_rows = holding.n_rows if listed is None else len(listed)
-            self._check_rows(rows, n_rows, learns=role is not None)
-            holding = holding.take(rows if listed is None else listed[rows])
+            self._check_rows(rows, listed, learns=role is not None)
+            if listed is not None:
+                rows = np.where(rows < 0, -1, listed[rows])
+            holding = holding.take(rows)
         # An index or attributes of the whole table say more than the columns do.
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
         if model is not None:
@@ -192,18 +193,24 @@ class Member:
         rows: np.ndarray = find_rows(self.ids)
         return rows
 
-    def _check_rows(self, rows: Any, n_rows: int, *, learns: bool) -> None:
-        """Refuse what are no positions of rows."""
+    def _check_rows(
+        self, rows: Any, listed: np.ndarray | None, *, learns: bool
+    ) -> None:
+        """Refuse what are no positions of rows, in its table or on a list."""
         kind = rows.dtype.kind if isinstance(rows, np.ndarray) else "O"
         if kind not in "iu" or rows.ndim != 1:
             raise SettingsError("rows are no positions: send an array of whole numbers")
-        if rows.size and not 0 <= rows.min() <= rows.max() < n_rows:
+        n_rows, first = self.holding.n_rows, 0
+        if listed is not None:
+            n_rows, first = len(listed), -1
+        if rows.size and not first <= rows.min() <= rows.max() < n_rows:
             raise SettingsError(
                 f"it was asked for rows that are not among its {n_rows}: positions "
                 "count from 0"
             )
         # What bounds or hides a row's part counts every row once.
-        if learns and np.unique(rows).size < rows.size:
+        held = rows[rows >= 0]
+        if learns and np.unique(held).size < held.size:
             raise SettingsError("it was asked to learn from a row twice")
 
     def _make(self, role: str, settings: Any) -> Party:

@@ -133,13 +133,26 @@ class Ids:
         return np.array(found, np.int64)
 
 
-class _Secret:
-    """The number by which one organisation multiplies the points of one comparison."""
+class Secret:
+    """The number by which one organisation multiplies the points of one comparison.
 
-    def __init__(self) -> None:
-        # Of its own for each comparison, so that what one organisation was sent is of
-        # no use to another, nor later.
-        self._key = ec.generate_private_key(_CURVE)
+    Parameters
+    ----------
+    number : int, default=None
+        Drawn by default. It is of one comparison, so that what one organisation was
+        sent is of no use to another, nor later.
+    """
+
+    def __init__(self, number: int | None = None) -> None:
+        if number is None:
+            self._key = ec.generate_private_key(_CURVE)
+        else:
+            self._key = ec.derive_private_key(number, _CURVE)
+
+    @property
+    def number(self) -> int:
+        """What to keep at home where the answer takes days."""
+        return self._key.private_numbers().private_value
 
     def mask(self, ids: Ids) -> tuple[np.ndarray, np.ndarray]:
         """Masked ids, sorted, and where each of them is in the table."""
@@ -214,6 +227,11 @@ class _Masked(Reply):
 
     def fault(self, reply: Any) -> str | None:
         return _fault(reply, self.n_ids)
+
+
+def masked_twice(n_own: int, n_theirs: int) -> Reply:
+    """What is expected of who is asked to mask ids."""
+    return Fields({"again": _Masked(n_own), "masked": _Masked(n_theirs)})
 
 
 class _Kind(Reply):
@@ -294,7 +312,7 @@ class IdsParty(Party):
             )
         if fault := _fault(masked):
             raise SharedIdsError(fault.replace("it sent", "it was sent"))
-        secret = _Secret()
+        secret = Secret()
         again = secret.mask_again(masked)
         own, order = secret.mask(self._ids)
         if only_size:
@@ -332,12 +350,15 @@ class IdsParty(Party):
     def find_rows(self, ids: Any) -> np.ndarray:
         """Rows of a table that were agreed on, in their order; -1 where it has none.
 
+        Where nothing was agreed on yet they are those of its masked ids as it sent
+        them, of which the active party knows which it shares.
+
         Parameters
         ----------
         ids : array-like of str or int
             The id of each row of the table, as it is now.
         """
-        return Ids(ids).find(self.agreed)
+        return Ids(ids).find(vars(self).get("agreed") or self._listed)
 
     def release(self) -> None:
         """Drop the table's ids; what was listed or agreed on is what it learnt."""
@@ -481,7 +502,7 @@ def _exchange(
     order : ndarray of int64
         Where each of the active party's masked ids is in its table.
     """
-    secret = _Secret()
+    secret = Secret()
     masked, order = secret.mask(ids)
     answer = session.call(
         "mask_ids",
@@ -489,9 +510,24 @@ def _exchange(
         kind=ids.kind,
         masked=masked,
         only_size=only_size,
-        reply=Fields({"again": _Masked(len(ids)), "masked": _Masked(n_theirs)}),
+        reply=masked_twice(len(ids), n_theirs),
         opening=True,
     )[partner]
+    return find_shared(secret, partner, answer), order
+
+
+def find_shared(secret: Secret, partner: str, answer: dict) -> dict[int, int]:
+    """Positions among the asker's masked ids to those among the partner's.
+
+    Parameters
+    ----------
+    secret : Secret
+        The asker's.
+    partner : str
+        Name of the other organisation.
+    answer : dict
+        Of :meth:`IdsParty.mask_ids`.
+    """
     try:
         theirs = secret.mask_again(answer["masked"])
     except SharedIdsError:
@@ -500,7 +536,7 @@ def _exchange(
     again = answer["again"].tobytes()
     steps = range(0, len(again), _WIDTH)
     found = [place.get(again[i : i + _WIDTH]) for i in steps]
-    return {i: j for i, j in enumerate(found) if j is not None}, order
+    return {i: j for i, j in enumerate(found) if j is not None}
 
 
 def match_privately(ids: dict[str, list], active: str) -> dict[str, np.ndarray]:

@@ -154,7 +154,7 @@ def test_it_is_a_part_of_opening_and_every_byte_is_counted():
 def test_ids_that_cannot_be_compared_are_refused_before_anything_is_masked(
     ids, message, monkeypatch
 ):
-    monkeypatch.setattr(_intersection, "_Secret", None)
+    monkeypatch.setattr(_intersection, "Secret", None)
     with pytest.raises(AlignmentError, match=message) as own:
         intersect(None, ids, ["shop"])
     with pytest.raises(PartyError, match=message) as theirs, session_of(shop=ids):
@@ -174,7 +174,7 @@ def test_columns_of_every_library_are_ids(ids):
 
 
 def test_different_kinds_are_refused_before_anything_is_masked(monkeypatch):
-    monkeypatch.setattr(_intersection, "_Secret", None)
+    monkeypatch.setattr(_intersection, "Secret", None)
     message = "of the active party are text, and those of 'shop' are whole numbers"
     with session_of(shop=[1, 2, 3]) as session:
         with pytest.raises(AlignmentError, match=message):
@@ -315,13 +315,13 @@ class Views:
 
         monkeypatch.setattr(transports._wire, "deliver", recorded)
         self.secrets = []
-        make = _intersection._Secret.__init__
+        make = _intersection.Secret.__init__
 
-        def kept(secret):
-            make(secret)
+        def kept(secret, number=None):
+            make(secret, number)
             self.secrets.append(secret)
 
-        monkeypatch.setattr(_intersection._Secret, "__init__", kept)
+        monkeypatch.setattr(_intersection.Secret, "__init__", kept)
 
     def compare(self, ask):
         with session_of(shop=SHOP) as session:
@@ -368,13 +368,13 @@ def test_nobody_sees_ids_of_the_other(asked, monkeypatch):
     assert found(views.shop, BANK, of_bank) == {*BANK}
 
 
-class _NoSecret(_intersection._Secret):
-    def __init__(self):
-        self._key = ec.derive_private_key(1, ec.SECP256R1())
+class _NoSecret(_intersection.Secret):
+    def __init__(self, number=None):
+        super().__init__(1)
 
 
 def test_without_secrets_the_search_finds_all_ids(monkeypatch):
-    monkeypatch.setattr(_intersection, "_Secret", _NoSecret)
+    monkeypatch.setattr(_intersection, "Secret", _NoSecret)
     views = Views(monkeypatch).compare(ASKED["rows"])
     assert found(views.bank, SHOP, _NoSecret()) == {*SHOP}
     assert found(views.shop, BANK, _NoSecret()) == {*BANK}
@@ -502,7 +502,7 @@ def test_rows_that_an_array_lacks_are_missing(block, expected):
         ({"agreed": ["list"]}, "it has no such list of rows"),
         ({"agreed": "model"}, "it has no such list of rows"),
         ({"agreed": "list", "rows": np.array([3])}, "not among its 3"),
-        ({"agreed": "list", "rows": np.array([-1])}, "not among its 3"),
+        ({"agreed": "list", "rows": np.array([-2])}, "not among its 3"),
         ({"agreed": "list", "rows": np.array([1, 1])}, "a row twice"),
     ],
 )
@@ -515,6 +515,29 @@ def test_rows_that_are_not_on_the_list_are_refused(asked, message):
     members["shop"].kept["model"] = object()
     with pytest.raises(PartyError, match=f"party 'shop': .*{message}"):
         members["shop"].perform("open", {"role": "rap.party", "settings": {}, **asked})
+
+
+def test_a_row_of_the_active_party_alone_is_one_without_values():
+    table = pd.DataFrame({"id": SHOP, "spend": range(5), "calls": range(5)})
+    members, _ = agree("intersection", bank=pd.DataFrame({"id": BANK}), shop=table)
+    asked = {"agreed": "list", "rows": np.array([-1, 2, -1])}
+    opening = {"role": "rap.party", "settings": {}, **asked}
+    assert members["shop"].perform("open", opening)["n_empty"] == 2
+
+
+def test_rows_are_named_by_masked_ids_before_they_are_agreed_on():
+    party = IdsParty("shop", SHOP)
+    secret = _intersection.Secret()
+    masked, order = secret.mask(Ids(BANK))
+    asked = {"kind": "text", "masked": masked, "only_size": False}
+    answer = party.perform("mask_ids", asked)
+    party.release()
+    again = _intersection.Secret(secret.number)
+    shared = _intersection.find_shared(again, "shop", answer)
+    rows = party.find_rows(SHOP)
+    assert {BANK[order[i]]: SHOP[rows[j]] for i, j in shared.items()} == {
+        each: each for each in SHARED
+    }
 
 
 def test_a_table_without_an_agreed_row_is_named():
