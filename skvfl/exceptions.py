@@ -70,6 +70,14 @@ class PartyTypeError(PartyError, TypeError):
     """A party was given something of the wrong type; also a :class:`TypeError`."""
 
 
+class RefusedError(PartyError):
+    """An organisation does not allow what it was asked for.
+
+    It is there and answers, so a refusal is never taken for a party's absence. The
+    message says what was asked for and what is allowed.
+    """
+
+
 def party_error(party: str, message: str, cause: BaseException) -> PartyError:
     """Error of the kind that ``cause`` is, for people outside the party.
 

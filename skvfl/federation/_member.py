@@ -42,7 +42,8 @@ class Member:
     fitted : Party or None, default=None
         What it learnt in an earlier run, of which the settings need not speak.
     kept : dict of str to Party, default=None
-        What it learnt in all earlier runs, by the names under which it kept them.
+        What it learnt in all earlier runs, by the names under which it kept them; only
+        ``get`` is used.
     agree : callable, default=None
         ``agree(settings)`` looks at what it is told, and raises a
         :class:`~skvfl.exceptions.SettingsError` where the organisation will not have
@@ -57,7 +58,7 @@ class Member:
     streams: Mapping[str, np.random.SeedSequence] | None = None
     own: dict[str, Any] = field(default_factory=dict)
     fitted: Party | None = None
-    kept: dict[str, Party] = field(default_factory=dict)
+    kept: Any = field(default_factory=dict)
     agree: Callable[[Settings], None] | None = None
     ids: Any = None
     # Made by ``open``.
