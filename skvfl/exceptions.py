@@ -25,6 +25,13 @@ class SettingsError(ShareableError, ValueError):
     """
 
 
+class ConfigurationError(ValueError):
+    """What an organisation has written down about itself cannot be used.
+
+    The message names the file, the key and the cure.
+    """
+
+
 class StateError(ShareableError, RuntimeError):
     """A party was asked for something before the operation that it builds on."""
 
@@ -68,6 +75,14 @@ class PartyValueError(PartyError, ValueError):
 
 class PartyTypeError(PartyError, TypeError):
     """A party was given something of the wrong type; also a :class:`TypeError`."""
+
+
+class RefusedError(PartyError):
+    """An organisation does not allow what it was asked for.
+
+    It is there and answers, so a refusal is never taken for a party's absence. The
+    message says what was asked for and what is allowed.
+    """
 
 
 def party_error(party: str, message: str, cause: BaseException) -> PartyError:
