@@ -19,7 +19,7 @@ from torch import nn
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import SettingsError, ShareableError
-from skvfl.federation import Holding, Party, operation
+from skvfl.federation import Holding, Party, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._labels import Codec
@@ -243,7 +243,7 @@ class SecureClient(Party):
         if hasattr(self, "_bottom"):
             self._bottom.eval()
 
-    @operation
+    @serving
     def say_rows(self, n_rows, fitting, imputes):
         """Say which rows of the run the client holds.
 
@@ -292,7 +292,7 @@ class SecureClient(Party):
         self.hold(Rows(ids, place, block))
         return codes
 
-    @operation
+    @serving
     def offer_keys(self, session, epoch):
         """Begin a key epoch: public keys for every peer, in the order of the peers.
 
@@ -305,12 +305,12 @@ class SecureClient(Party):
         """
         return self._keys.offer(session, epoch)
 
-    @operation
+    @serving
     def agree_keys(self, parcels):
         """Compute the shared secrets from the peers' public keys; proofs of them."""
         return self._keys.agree(parcels)
 
-    @operation
+    @serving
     def confirm_keys(self, parcels):
         """Check the peers' proofs; the keys are in use from here on."""
         self._keys.confirm(parcels)
@@ -379,7 +379,7 @@ class SecureClient(Party):
             key = self._ring.key(peer, _COLUMNS, sender=sender)
         return hmac.digest(key, described.encode(), "sha256")
 
-    @operation
+    @serving
     def forward(self, round_id, n_rows, training, ids=None):
         """Contribution to the secure layer: masked, and zero for rows not held.
 
@@ -550,7 +550,7 @@ class ActiveClient(SecureClient):
         self._to_order = to_order
         self._codec = codec
 
-    @operation
+    @serving
     def take_rows(self, n_rows, fitting, imputes, rows):
         """Learn which rows the passive clients hold.
 
@@ -617,7 +617,7 @@ class ActiveClient(SecureClient):
         order = self.held(Order)
         order.rows[:n_train] = order.shuffle(order.rows[:n_train])
 
-    @operation
+    @serving
     def select(self, round_id, start, stop):
         """Select a batch: sealed row ids for the clients, labels for the server.
 
@@ -652,7 +652,7 @@ class ActiveClient(SecureClient):
             )
         return chosen
 
-    @operation
+    @serving
     def answer(self, outputs):
         """Probabilities of classes, or targets in their own units.
 
