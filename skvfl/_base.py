@@ -197,6 +197,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     _roles: tuple[type[Settings], type[Settings]]
     # Who is told how much the members hold; None is whoever runs the protocol.
     _is_told: str | None = None
+    # Whether every member is asked once, when the run is opened.
+    _one_round = False
 
     _parameter_constraints = {
         "parties": [
@@ -258,6 +260,14 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         # A federation knows its members' names alone, so the partition is of the one
         # table that is here, and the order of the names is the federation's.
         if isinstance(self.parties, Federation):
+            # Before anything is sent: half a run is of no use to anybody.
+            if self.parties.one_round and not self._one_round:
+                raise ValueError(
+                    f"{type(self).__name__} with these parameters asks the parties "
+                    f"again and again, and {type(self.parties).__name__} carries one "
+                    "question to each: connect to the parties, or choose RAP, FedOnce "
+                    "without split epochs, or APC-VFL"
+                )
             self._names = list(self.parties.names)
             self._active = party_name(self._names, self.active)
             own = VerticalPartitioner(

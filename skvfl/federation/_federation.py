@@ -30,9 +30,12 @@ class Federation(Transport):
     ----------
     names : list of str
         All members, in the order of the protocol.
+    one_round : bool
+        Whether it carries one question to each member in a run, and no more.
     """
 
     names: list[str]
+    one_round: bool = False
 
     @abstractmethod
     def connect(
