@@ -25,6 +25,13 @@ class SettingsError(ShareableError, ValueError):
     """
 
 
+class ConfigurationError(ValueError):
+    """What an organisation has written down about itself cannot be used.
+
+    The message names the file, the key and the cure.
+    """
+
+
 class StateError(ShareableError, RuntimeError):
     """A party was asked for something before the operation that it builds on."""
 
