@@ -101,6 +101,22 @@ class Files(Federation):
             raise WaitingError(due)
         return numbers
 
+    def held(self, X: Any) -> dict[str, np.ndarray]:
+        """Which rows of a table each of the others holds, as ids were compared.
+
+        Parameters
+        ----------
+        X : DataFrame of shape (n_samples, n_features)
+            With the column of ids.
+
+        Returns
+        -------
+        held : dict of str to ndarray of bool
+        """
+        numbers, desk = self.rows(X), self.open_desk()
+        boxes = [Mailbox(desk, self.folder, name) for name in desk.known]
+        return {box.name: Compared(box).find(numbers).rows >= 0 for box in boxes}
+
     def connect(
         self,
         parties: Sequence[Party | Member],
@@ -252,7 +268,7 @@ class _Letter:
         rest = []
         settings = self._opening.get("settings") or {}
         # Under a budget a guest says how many noisy steps it took.
-        if settings.get("run") is not None:
+        if settings.get("max_grad_norm") is not None:
             rest.append("spent")
         if self._opening["role"] is not None:
             rest.append(KEEP)

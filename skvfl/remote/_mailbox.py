@@ -7,14 +7,22 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import numpy as np
 
 from skvfl.exceptions import PartyValueError
 from skvfl.federation import _wire
+from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import read_reply
+from skvfl.remote._keys import (
+    certificates_in,
+    days_left,
+    opening_key,
+    public_keys,
+    signing_key,
+)
 from skvfl.remote._sealing import (
     PrivateKeys,
     PublicKeys,
@@ -49,6 +57,23 @@ class Desk(NamedTuple):
     known: Mapping[str, PublicKeys]
     store: Path
     ids: str
+
+    @classmethod
+    def of(cls, config: PartyConfig) -> Self:
+        """The desk of an organisation, by what its file says."""
+        known = {}
+        for name, peer in config.peers.items():
+            valid = [p for p in certificates_in(peer.certificate) if days_left(p) > 0]
+            if valid:
+                # Two while it is being renewed; the new one was added.
+                known[name] = PublicKeys(*public_keys(valid[-1]))
+        keys = PrivateKeys(signing_key(config.key), opening_key(config.key))
+        return cls(config.name, keys, known, config.store, config.ids)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The desk of the organisation whose file this is."""
+        return cls.of(PartyConfig.load(path))
 
     def seal(self, content: Any, kind: str, receiver: str) -> bytes:
         """A file of this organisation's for another one."""
