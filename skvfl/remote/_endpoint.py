@@ -29,8 +29,7 @@ from skvfl.federation._party import LOGGER, serves
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
 HELLO, KEEP = "hello", "keep"
-# Ids are compared by a party of this role, which has a rule of its own.
-IDS_ROLE, MASK_IDS = "ids.keeper", "mask_ids"
+IDS_ROLE = "ids.keeper"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
@@ -44,7 +43,7 @@ _KINDS = {
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
 
 
-def pack_request(number: int, operation: str, **arguments: Any) -> bytes:
+def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
     """The frame that asks for an operation."""
     return _wire.pack([number, operation, arguments])
 
@@ -278,26 +277,19 @@ class Endpoint:
         if not isinstance(role, str):
             raise PartyValueError(self._name, "a role is a word")
         self._role = role
-        if role == IDS_ROLE:
-            return "compare ids"
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
         told = peer, self._method, role, settings, columns, n_rows
         self._policy.check_opening(*told)
         self._about = {"settings": settings}
-        return "fit"
+        return "compare ids" if role == IDS_ROLE else "fit"
 
     @property
     def _method(self) -> str:
         return str(self._role).partition(".")[0]
 
     def _ask(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
-        if operation == MASK_IDS:
-            masked = arguments.get("masked")
-            n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
-            self._policy.check_alignment(peer, n_ids)
-        else:
-            self._policy.check_operation(peer, self._method, operation)
+        self._policy.check_operation(peer, self._method, operation, arguments)
         party = self._member.party
         if self._serves and not serves(type(party), operation):
             raise RefusedError(
