@@ -148,6 +148,22 @@ class Link(Federation):
         for name in self._lists:
             self.ask_for(name, asked, current_log())
 
+    def held(self, X: Any) -> dict[str, np.ndarray]:
+        """Which rows of a table each partner holds.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            A table with the column of ids.
+
+        Returns
+        -------
+        held : dict of str to ndarray of bool
+            By partner; for ``fit(..., aligned=held)`` of APC-VFL, for example.
+        """
+        asked, log = self.rows(X), current_log()
+        return {name: each.held(asked.ids, log) for name, each in self._lists.items()}
+
     def own_columns(self, X: Any) -> Any:
         """All columns but the ids."""
         if isinstance(self.ids, int) or not hasattr(X, "columns"):
@@ -235,6 +251,7 @@ class _List:
         self._link = link
         self._name = name
         self._places: dict[Any, int] = {}
+        self._shared: set[Any] = set()
         self._model = ""
 
     def find(self, wanted: list[Any], log: CommunicationLog) -> dict[str, Any]:
@@ -246,6 +263,11 @@ class _List:
                 self._compare([*dict.fromkeys([*self._places, *wanted])], log)
             places = [self._places[each] for each in wanted]
             return {"rows": np.array(places, np.int64), "agreed": self._model}
+
+    def held(self, wanted: list[Any], log: CommunicationLog) -> np.ndarray:
+        """Which of some ids the partner has as well."""
+        self.find(wanted, log)
+        return np.array([each in self._shared for each in wanted], bool)
 
     def forget(self) -> None:
         """Compare the ids again before the next run."""
@@ -264,6 +286,8 @@ class _List:
             # partner does not hold, and say so.
             agreement = intersect(session, ids, [name], keep="active")
         self._places = dict(zip(ids, map(int, agreement.rows), strict=True))
+        held = agreement.held[name]
+        self._shared = {each for each, both in zip(ids, held, strict=True) if both}
         kept: Any = session.parties[name]
         self._model = kept.model
         self._write()
@@ -277,6 +301,7 @@ class _List:
         try:
             kept = _wire.unpack(self._path.read_bytes())
             self._places = dict(zip(kept["ids"], kept["places"].tolist(), strict=True))
+            self._shared = set(kept["shared"])
             self._model = kept["list"]
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return
@@ -288,6 +313,7 @@ class _List:
             {
                 "ids": [*self._places],
                 "places": np.array([*self._places.values()], np.int64),
+                "shared": [*self._shared],
                 "list": self._model,
             }
         )

@@ -253,10 +253,19 @@ class Endpoint:
         rows = arguments.get("rows")
         n_rows = len(rows) if isinstance(rows, np.ndarray) and rows.ndim else None
         n_rows = member.holding.n_rows if n_rows is None else n_rows
+        if member.ids is not None and arguments.get("role") != IDS_ROLE:
+            # By positions in the table itself a peer could walk through rows that it
+            # does not have, too.
+            if arguments.get("agreed") is None or rows is None:
+                raise RefusedError(
+                    self._name,
+                    "refused: rows are named by places on a list that was agreed on; "
+                    "compare the ids first",
+                )
         # Before anything is computed, and before the table is looked at.
         event = self._allow(peer, arguments, n_rows)
         held = member.perform(OPEN, arguments)
-        self._phase = "open"
+        self._phase = "running"
         self._audit.record(event, peer, role=self._role, rows=n_rows)
         return held
 

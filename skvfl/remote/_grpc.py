@@ -14,29 +14,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
-try:
-    import grpc
-except ImportError as exc:
-    raise ImportError(
-        "organisations are reached by gRPC: pip install 'skvfl[remote]'"
-    ) from exc
-
 from skvfl.exceptions import PartyError, RefusedError
-from skvfl.federation import Holding, Member
 from skvfl.federation._party import LOGGER
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig, PeerConfig
 from skvfl.remote._endpoint import (
     HELLO,
     MOST_BYTES,
-    Endpoint,
     pack_hello,
     read_reply,
 )
-from skvfl.remote._policy import Policy
-from skvfl.remote._store import Store
+from skvfl.remote._organisation import Organisation
+
+try:
+    grpc: Any = import_module("grpc")
+except ImportError as exc:
+    raise ImportError(
+        "organisations are reached by gRPC: pip install 'skvfl[remote]'"
+    ) from exc
 
 _SERVICE = "skvfl.Party"
 ASK, CALL = "Ask", "Call"
@@ -247,40 +245,6 @@ def _channel(config: PartyConfig, peer: PeerConfig) -> Any:
     return grpc.secure_channel(
         peer.address, grpc.ssl_channel_credentials(pinned, *own), options
     )
-
-
-class Organisation:
-    """What an organisation brings to the sessions of its peers.
-
-    Parameters
-    ----------
-    config : PartyConfig
-        What its file says.
-    table : DataFrame
-        Its table, with the column of ids.
-    """
-
-    def __init__(self, config: PartyConfig, table: Any) -> None:
-        self.config = config
-        self.policy = Policy(config)
-        self.store = Store(config.store / "models")
-        self.audit = Audit(config.audit)
-        self._table = table
-
-    def member(self, peer: str) -> Member:
-        """The organisation as one peer may know it, for one session."""
-        allow = self.config.peer(peer).allow
-        if allow is None:
-            raise RefusedError(
-                self.config.name, f"refused: {peer!r} may ask for nothing"
-            )
-        block = self._table[list(allow.columns)]
-        ids = self._table[self.config.ids]
-        return Member(self.config.name, Holding(block), ids=ids)
-
-    def endpoint(self, peer: str) -> Endpoint:
-        """Its side of one session."""
-        return Endpoint(self.member(peer), self.policy, self.store, self.audit)
 
 
 class Server:
