@@ -181,6 +181,11 @@ class Link(Federation):
 
         The ids are compared first, where some of them are not on the list yet.
         """
+        if name not in self._lists:
+            raise ValueError(
+                f"labels are at home at {name!r}, and another party is active: set "
+                f"active={name!r}"
+            )
         return self._lists[name].find(rows.ids, log)
 
     def connect(
@@ -192,13 +197,6 @@ class Link(Federation):
         names: Sequence[str] | None = None,
     ) -> Session:
         """Open a session, see :meth:`Federation.connect`."""
-        own = self.config.name
-        for each in parties:
-            if each.name != own:
-                raise ValueError(
-                    f"active={each.name!r} is another organisation: labels are at home "
-                    f"at {own!r}, so set active={own!r}"
-                )
         asked = [n for n in self.names if names is None or n in names]
         members = [each for each in parties if isinstance(each, Member)]
         return RemoteSession(

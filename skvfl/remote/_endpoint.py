@@ -21,6 +21,7 @@ from skvfl.exceptions import (
     PartyValueError,
     RefusedError,
     SettingsError,
+    ShareableError,
 )
 from skvfl.federation import _wire
 from skvfl.federation._member import OPEN, Member
@@ -151,6 +152,8 @@ class Endpoint:
             sent = _wire.pack([number, "ok", value])
         except PartyError as exc:
             sent = self._fail(peer, number, exc)
+        except ShareableError as exc:
+            sent = self._fail(peer, number, PartyValueError(self._name, str(exc)))
         except TypeError as exc:
             # Only packing gets here: what operations raise is a PartyError already.
             LOGGER.debug("a reply to %r could not be packed", peer, exc_info=True)
@@ -250,24 +253,33 @@ class Endpoint:
             raise self._error(f"'open' has no arguments {unknown}")
         member = self._member
         member.kept = self._store.shelf(peer)
-        rows = arguments.get("rows")
-        n_rows = len(rows) if isinstance(rows, np.ndarray) and rows.ndim else None
-        n_rows = member.holding.n_rows if n_rows is None else n_rows
-        if member.ids is not None and arguments.get("role") != IDS_ROLE:
-            # By positions in the table itself a peer could walk through rows that it
-            # does not have, too.
-            if arguments.get("agreed") is None or rows is None:
-                raise RefusedError(
-                    self._name,
-                    "refused: rows are named by places on a list that was agreed on; "
-                    "compare the ids first",
-                )
-        # Before anything is computed, and before the table is looked at.
+        n_rows = self._n_rows(arguments)
+        # Before anything is computed.
         event = self._allow(peer, arguments, n_rows)
         held = member.perform(OPEN, arguments)
         self._phase = "running"
         self._audit.record(event, peer, role=self._role, rows=n_rows)
         return held
+
+    def _n_rows(self, arguments: Mapping[str, Any]) -> int:
+        """How many rows of its table a run is about."""
+        member, rows = self._member, arguments.get("rows")
+        if member.ids is None or arguments.get("role") == IDS_ROLE:
+            is_array = isinstance(rows, np.ndarray) and rows.ndim
+            return len(rows) if is_array else member.holding.n_rows
+        agreed = arguments.get("agreed")
+        if agreed is None or not isinstance(rows, np.ndarray):
+            # By positions in the table itself a peer could walk through rows that it
+            # does not have, too.
+            raise RefusedError(
+                self._name,
+                "refused: rows are named by places on a list that was agreed on; "
+                "compare the ids first",
+            )
+        # Rows that it does not have count for nothing: a list can be padded with them.
+        listed = member.rows_listed(agreed)
+        member.check_rows(rows, listed, learns=False)
+        return int(np.count_nonzero((rows >= 0) & (listed[rows] >= 0)))
 
     def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
         """Look whether a run is allowed; what it is called in the audit log."""
