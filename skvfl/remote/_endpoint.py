@@ -265,8 +265,9 @@ class Endpoint:
         """How many rows of its table a run is about."""
         member, rows = self._member, arguments.get("rows")
         if member.ids is None or arguments.get("role") == IDS_ROLE:
-            is_array = isinstance(rows, np.ndarray) and rows.ndim
-            return len(rows) if is_array else member.holding.n_rows
+            if isinstance(rows, np.ndarray) and rows.ndim:
+                return len(rows)
+            return member.holding.n_rows
         agreed = arguments.get("agreed")
         if agreed is None or not isinstance(rows, np.ndarray):
             # By positions in the table itself a peer could walk through rows that it
