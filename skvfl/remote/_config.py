@@ -49,6 +49,9 @@ class Allowance:
         Rows that may be predicted in a day.
     alignments_per_day : int, default=10
         How often ids may be compared in a day.
+    max_ids : int, default=10_000_000
+        How many ids of the peer's may be compared at once. A peer learns which of them
+        are here, also of those that it only guesses.
     min_noise : float, default=0.0
         Smallest standard deviation of the noise on what leaves.
     max_epsilon : float or None, default=None
@@ -74,6 +77,7 @@ class Allowance:
     fits_per_day: int
     rows_per_day: int
     alignments_per_day: int = 10
+    max_ids: int = 10_000_000
     min_noise: float = 0.0
     max_epsilon: float | None = None
     delta: float = 1e-5
@@ -397,6 +401,20 @@ def _check_allowance(
         )
 
 
+def check_name(said: str) -> str:
+    """A name that an organisation can have.
+
+    Raises
+    ------
+    ConfigurationError
+        If certificates cannot have it.
+    """
+    try:
+        return _name(said)
+    except ValueError as exc:
+        raise ConfigurationError(f"the name {said!r} must be {exc}") from None
+
+
 def _text(said: Any) -> str:
     if not isinstance(said, str) or not said.strip():
         raise ValueError("text")
@@ -476,6 +494,7 @@ _RULES: dict[str, Callable[[Any], Any]] = {
     "fits_per_day": _count(0),
     "rows_per_day": _count(0),
     "alignments_per_day": _count(0),
+    "max_ids": _count(1),
     "min_noise": _number(0, _INFINITE, above=False),
     "max_epsilon": _number(0, _INFINITE, above=True),
     "delta": _number(0, 1, above=True),

@@ -75,7 +75,9 @@ def make_keys(name: str, key: Path, certificate: Path, days: int = DAYS) -> None
 def _certify(name: str, key: Path, days: int) -> bytes:
     secret = private_key(key)
     subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
+    # Clocks of two organisations are never quite the same.
     now = datetime.now(UTC)
+    begins, ends = now - timedelta(hours=1), now + timedelta(days=days)
     public = [
         each.public_key().public_bytes_raw()
         for each in (signing_key(key), opening_key(key))
@@ -93,9 +95,8 @@ def _certify(name: str, key: Path, days: int) -> bytes:
         .issuer_name(subject)
         .public_key(secret.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks of two organisations are never quite the same.
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_before(min(begins, ends))
+        .not_valid_after(ends)
         # An organisation can speak for itself, and cannot certify another.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)

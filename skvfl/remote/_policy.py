@@ -98,7 +98,7 @@ class Policy:
         peer : str
             Who asks.
         method : str
-            Such as ``"splitnn"``; ``"ids"`` to compare ids.
+            Such as ``"splitnn"``.
         role : str
             Which part this organisation is to play.
         settings : Settings, dict or None
@@ -113,9 +113,6 @@ class Policy:
         RefusedError
             With what was asked for, and what is allowed.
         """
-        if method == "ids":
-            self.check_alignment(peer, n_rows)
-            return
         rule = self._rule(peer)
         self._check_method(rule, method)
         if role not in _ROLES[method]:
@@ -169,14 +166,19 @@ class Policy:
         peer : str
             Who asks.
         n_ids : int
-            Number of ids; not limited, as it says nothing.
+            Number of the peer's ids.
 
         Raises
         ------
         RefusedError
-            If there were too many today.
+            If they are too many, or there were too many comparisons today.
         """
-        self._count(peer, "alignments", 1, self._rule(peer).alignments_per_day)
+        rule = self._rule(peer)
+        if n_ids > rule.max_ids:
+            self._refuse(
+                f"{n_ids} ids are more than the {rule.max_ids} that may be compared"
+            )
+        self._count(peer, "alignments", 1, rule.alignments_per_day)
 
     def check_operation(
         self,

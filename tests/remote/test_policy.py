@@ -227,8 +227,10 @@ def test_counts_outlive_a_restart_and_end_with_the_day(make, monkeypatch):
 
 
 def test_alignments_are_counted(make):
-    policy = make(alignments_per_day=2)
-    policy.check_opening("bank", "ids", "ids.keeper", {}, [], 7)
+    policy = make(alignments_per_day=2, max_ids=7)
+    with pytest.raises(RefusedError, match="8 ids are more than the 7"):
+        policy.check_alignment("bank", 8)
+    policy.check_alignment("bank", 7)
     policy.check_alignment("bank", 7)
     policy.check_operation("bank", "ids", "mask_ids")
     with pytest.raises(RefusedError, match="0 of 2 a day"):
