@@ -48,15 +48,12 @@ class Desk(NamedTuple):
         Of the organisations that it exchanges files with.
     store : path
         A folder that nobody else reads.
-    ids : str
-        Name of the column of ids in its table.
     """
 
     name: str
     keys: PrivateKeys
     known: Mapping[str, PublicKeys]
     store: Path
-    ids: str
 
     @classmethod
     def of(cls, config: PartyConfig) -> Self:
@@ -68,15 +65,14 @@ class Desk(NamedTuple):
                 # Two while it is being renewed; the new one was added.
                 known[name] = PublicKeys(*public_keys(valid[-1]))
         keys = PrivateKeys(signing_key(config.key), opening_key(config.key))
-        return cls(config.name, keys, known, config.store, config.ids)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """The desk of the organisation whose file this is."""
-        return cls.of(PartyConfig.load(path))
+        return cls(config.name, keys, known, config.store)
 
     def seal(self, content: Any, kind: str, receiver: str) -> bytes:
         """A file of this organisation's for another one."""
+        if receiver not in self.known:
+            raise PartyValueError(
+                receiver, "its certificate has run out: ask it for the new one"
+            )
         return seal(
             content,
             kind=kind,

@@ -32,16 +32,14 @@ from skvfl.exceptions import (
     RefusedError,
     WaitingError,
 )
-from skvfl.federation import Holding, Member, _wire
+from skvfl.federation import _wire
 from skvfl.remote import _sealing
-from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
-from skvfl.remote._endpoint import Endpoint, pack_hello, pack_request
-from skvfl.remote._files import Files
+from skvfl.remote._connect import connect
+from skvfl.remote._endpoint import pack_hello, pack_request
 from skvfl.remote._mailbox import Desk, as_arrays
+from skvfl.remote._organisation import Organisation
 from skvfl.remote._plans import answer_plan, show_plan
-from skvfl.remote._policy import Policy
-from skvfl.remote._store import Store
 
 RULES = ALLOW | {
     "methods": ["rap", "fedonce", "apc"],
@@ -91,18 +89,12 @@ class Companies:
         self.sent = []
 
     def files(self):
-        return Files(partial(Desk.load, self.bank_file), self.mail)
+        return connect(self.bank_file, folder=self.mail)
 
     def endpoint(self, peer):
-        columns = list(self.config.peer(peer).allow.columns)
-        member = Member(
-            self.config.name,
-            Holding(self.telecom[columns]),
-            streams=self.streams,
-            ids=self.telecom["customer"],
-        )
-        rules = Policy(self.config), Store(self.config.store), Audit(self.config.audit)
-        return Endpoint(member, *rules)
+        endpoint = Organisation(self.config, self.telecom).endpoint(peer)
+        endpoint._member.streams = self.streams
+        return endpoint
 
     def answer(self, plan):
         return answer_plan(plan, self.config, self.endpoint)
@@ -119,6 +111,10 @@ class Companies:
             (plan,) = self.due(ask)
             self.sent += [plan, self.answer(plan)]
         return ask()
+
+
+def desk_of(path):
+    return Desk.of(PartyConfig.load(path))
 
 
 def quiet(ask):
@@ -173,6 +169,9 @@ def test_by_files_as_in_the_simulation(name, tmp_path):
     assert by_files.communication_.n_messages == simulated.communication_.n_messages
     assert by_files.communication_.n_rounds == simulated.communication_.n_rounds
     assert by_files.halves_ == ["bank"]
+    # Every byte of the second plan and its reply is in the log.
+    frames = [len(frame) for path in one.sent[2:] for frame in frames_in(one, path)]
+    assert crossed(by_files.communication_) == sum(frames)
     some = [3, 1, 1, 20]
     ask = "predict" if "targets" in name else "predict_proba"
     expected = getattr(simulated, ask)(aligned.table.iloc[some])
@@ -185,6 +184,16 @@ def test_by_files_as_in_the_simulation(name, tmp_path):
     again = clone(method).set_params(parties=one.files()).fit(own, y)
     assert_array_equal(getattr(again, ask)(own.iloc[some]), expected)
     assert sorted(one.mail.iterdir()) == before
+
+
+def frames_in(one, path):
+    reader = one.config.path if path.suffix == ".plan" else one.bank_file
+    _, content = desk_of(reader).read(path, path.suffix[1:])
+    return [frame.tobytes() for frame in content["frames"]]
+
+
+def crossed(log):
+    return sum(each.bytes for each in log.messages if "telecom" in each[1:3])
 
 
 @pytest.mark.parametrize("inference", ["active", "joint"])
@@ -234,7 +243,7 @@ def test_several_partners_are_asked_at_once(tmp_path):
     extra = '[peers.shop]\ncertificate = "telecom.pem"\n'
     one.bank_file.write_text(one.bank_file.read_text() + extra)
     files = one.files()
-    assert files.names == ["bank", "telecom", "shop"]
+    assert files.names == ["bank", "shop", "telecom"]
     assert len(one.due(lambda: files.held(one.bank))) == 2
 
 
@@ -291,7 +300,7 @@ def test_rows_that_the_other_lacks_are_refused_before_a_plan_is_written(tmp_path
 def test_a_table_without_the_column_of_ids_is_refused(tmp_path):
     one = Companies(tmp_path)
     method = RandomProjectionVFL(parties=one.files(), active="bank")
-    with pytest.raises(ValueError, match="X has no column 'customer' of ids"):
+    with pytest.raises(ValueError, match="X has no column 'customer', which nam"):
         method.fit(one.bank[["age", "income"]], one.y)
 
 
@@ -375,7 +384,7 @@ def test_a_file_that_was_changed_is_refused(exchanged, which, where):
         read = exchanged.answer
         if path.suffix == ".reply":
             # What came of the ids is remembered, so a fit would not read it again.
-            read = partial(Desk.load(exchanged.bank_file).read, kind="reply")
+            read = partial(desk_of(exchanged.bank_file).read, kind="reply")
         with pytest.raises(ValueError, match=path.name) as error:
             read(path)
         assert before == {each: each.read_bytes() for each in exchanged.mail.iterdir()}
@@ -507,7 +516,7 @@ def plan_of(one, *requests):
     for number, (operation, arguments) in enumerate(requests, 1):
         frames.append(pack_request(number, operation, **arguments))
     path = one.mail / f"plan{len([*one.mail.iterdir()])}.plan"
-    desk = Desk.load(one.bank_file)
+    desk = desk_of(one.bank_file)
     content = {"frames": as_arrays(frames), "made": 0}
     path.write_bytes(desk.seal(content, "plan", "telecom"))
     return path
@@ -574,11 +583,7 @@ def test_no_file_has_a_cell_an_id_or_a_seed_of_the_other(tmp_path):
         table["customer"] = [f"bankid{each:04}" for each in table["customer"]]
     method = one.settle(rap(one), 2)
     one.settle(lambda: method.predict(one.bank[one.shared]), 1)
-    opened = []
-    for path in one.mail.iterdir():
-        reader = one.config.path if path.suffix == ".plan" else one.bank_file
-        _, content = Desk.load(reader).read(path, path.suffix[1:])
-        opened.append(_wire.pack(content))
+    opened = [frame for path in one.mail.iterdir() for frame in frames_in(one, path)]
     sealed_files = [each.read_bytes() for each in one.mail.iterdir()]
     of_bank = [*contents(tmp_path / "bank"), pickle.dumps(method)]
     of_telecom = contents(tmp_path / "telecom", but=".csv")
