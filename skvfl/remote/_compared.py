@@ -29,7 +29,6 @@ from skvfl.remote._intersection import (
     masked_twice,
 )
 from skvfl.remote._mailbox import (
-    Desk,
     Mailbox,
     Reply,
     as_arrays,
@@ -51,13 +50,10 @@ class Listed(NamedTuple):
         Under which it keeps its list.
     rows : ndarray of int64
         Positions in the list; -1 of rows that it does not hold.
-    n_columns : int
-        How many columns it said to have.
     """
 
     model: str
     rows: np.ndarray
-    n_columns: int
 
 
 class Register:
@@ -65,12 +61,12 @@ class Register:
 
     Parameters
     ----------
-    desk : Desk
-        Of the active party.
+    store : path
+        The active party's own folder.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._path = desk.store / "compared" / "register"
+    def __init__(self, store: Path) -> None:
+        self._path = store / "compared" / "register"
 
     @property
     def ids(self) -> list[Any]:
@@ -80,23 +76,21 @@ class Register:
         known: list[Any] = _wire.unpack(self._path.read_bytes())
         return known
 
-    def numbers(self, values: Any) -> np.ndarray:
+    def numbers(self, ids: list[Any]) -> np.ndarray:
         """Numbers of ids in the register, which new ones are entered into.
 
         Parameters
         ----------
-        values : Series or array of str or int
-            Ids; a row that is asked for twice has its id twice.
+        ids : list of str or int
+            A row that is asked for twice has its id twice.
         """
-        values = values.to_list() if hasattr(values, "to_list") else values.tolist()
-        own = Ids([*dict.fromkeys(values)])
         place = {each: i for i, each in enumerate(self.ids)}
         n_known = len(place)
-        for each in own.values:
+        for each in ids:
             place.setdefault(each, len(place))
         if len(place) > n_known:
             write_private(self._path, [*place])
-        return np.array([place[each] for each in values], np.int64)
+        return np.array([place[each] for each in ids], np.int64)
 
 
 class Compared:
@@ -148,22 +142,34 @@ class Compared:
         record = covering[1]
         place = np.full(int(record["numbers"].max()) + 1, -1, np.int64)
         place[record["numbers"]] = record["positions"]
-        return Listed(record["model"], place[numbers], record["n_columns"])
+        return Listed(record["model"], place[numbers])
+
+    def n_columns(self, model: str) -> int:
+        """How many columns the other organisation said to have with a list."""
+        for path in self._paths():
+            record = _wire.unpack(path.read_bytes())
+            if record.get("model") == model:
+                return int(record["n_columns"])
+        raise PartyValueError(self._name, "its list of rows is not known here any more")
 
     def _covering(
         self, numbers: np.ndarray, what: str
     ) -> tuple[Path, dict[str, Any]] | None:
         """The newest record that has something of all these rows, and its path."""
-        paths = self._folder.glob("[!.]*")
-        for path in sorted(paths, key=lambda each: each.stat().st_mtime_ns)[::-1]:
+        for path in self._paths():
             record = _wire.unpack(path.read_bytes())
             if what in record and np.isin(numbers, record["numbers"]).all():
                 return path, record
         return None
 
+    def _paths(self) -> list[Path]:
+        """Files of all comparisons, the newest first."""
+        paths = self._folder.glob("[!.]*")
+        return sorted(paths, key=lambda each: each.stat().st_mtime_ns, reverse=True)
+
     def _ask(self, numbers: np.ndarray) -> list[bytes]:
         """Frames that ask to compare ids; the secret is kept."""
-        known = Register(self._mailbox.desk).ids
+        known = Register(self._mailbox.desk.store).ids
         numbers = np.unique(numbers)
         ids = Ids([known[i] for i in numbers])
         secret = Secret()

@@ -39,6 +39,7 @@ def connect(
     *,
     partners: Sequence[str] | None = None,
     timeout: float = 600.0,
+    folder: str | Path | None = None,
 ) -> Link:
     """Reach partners at organisations of their own, as ``parties`` of an estimator.
 
@@ -59,6 +60,11 @@ def connect(
     timeout : float, default=600.0
         Seconds that a partner has for a reply; large messages have more. A partner
         that is gone or stands still is noticed earlier.
+    folder : str or path, default=None
+        Where files are exchanged that take the place of connections, for methods of one
+        round. Calls then write a plan for each partner and end with a
+        :class:`~skvfl.exceptions.WaitingError`; with the partners' replies in the same
+        folder the same call goes on.
 
     Returns
     -------
@@ -77,7 +83,13 @@ def connect(
     >>> vfl = skvfl.FedOnceClassifier(parties=link)  # doctest: +SKIP
     >>> vfl.fit(bank, churn)  # doctest: +SKIP
     """
-    return Link(Path(path).resolve(), ids, partners, timeout)
+    path = Path(path).resolve()
+    if folder is None:
+        return Link(path, ids, partners, timeout)
+    # It is a kind of link itself, so it cannot be imported before this module.
+    from skvfl.remote._files import Files
+
+    return Files(path, ids, partners, timeout, Path(folder).resolve())
 
 
 class Link(Federation):
@@ -144,7 +156,7 @@ class Link(Federation):
             If the ids of two organisations cannot be compared, or have nothing in
             common. The message has counts, and no id.
         """
-        asked = _Asked(_in_a_row(ids))
+        asked = _Asked(in_a_row(ids))
         for name in self._lists:
             self.ask_for(name, asked, current_log())
 
@@ -174,19 +186,23 @@ class Link(Federation):
 
     def rows(self, X: Any) -> Any:
         """Ids of the rows; see :meth:`ask_for`."""
-        return _Asked(_in_a_row(self._ids_of(X)))
+        return _Asked(in_a_row(self._ids_of(X)))
 
     def ask_for(self, name: str, rows: Any, log: CommunicationLog) -> dict[str, Any]:
         """How a partner is told which rows a run is about: by places on a list.
 
         The ids are compared first, where some of them are not on the list yet.
         """
+        self.check_partner(name)
+        return self._lists[name].find(rows.ids, log)
+
+    def check_partner(self, name: str) -> None:
+        """Refuse to ask this organisation itself, as if it were elsewhere."""
         if name not in self._lists:
             raise ValueError(
                 f"labels are at home at {name!r}, and another party is active: set "
                 f"active={name!r}"
             )
-        return self._lists[name].find(rows.ids, log)
 
     def connect(
         self,
@@ -321,7 +337,7 @@ class _List:
         partly.replace(path)
 
 
-def _in_a_row(ids: Any) -> list[Any]:
+def in_a_row(ids: Any) -> list[Any]:
     """Ids as plain text and whole numbers; a row may occur more than once."""
     for method in ("to_list", "tolist"):
         if hasattr(ids, method):

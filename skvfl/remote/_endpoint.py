@@ -299,12 +299,15 @@ class Endpoint:
         if not isinstance(role, str):
             raise PartyValueError(self._name, "a role is a word")
         self._role = role
+        if role == IDS_ROLE:
+            self._policy.check_alignment(peer, n_rows)
+            return "compare ids"
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
         told = peer, self._method, role, settings, columns, n_rows
         self._policy.check_opening(*told)
         self._about = {"settings": settings}
-        return "compare ids" if role == IDS_ROLE else "fit"
+        return "fit"
 
     @property
     def _method(self) -> str:

@@ -12,7 +12,7 @@ a reply of its own, see :mod:`skvfl.remote._compared`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy as np
 from skvfl.exceptions import PartyValueError, WaitingError
 from skvfl.federation import (
     CommunicationLog,
-    Federation,
     Handle,
     Member,
     Party,
@@ -30,18 +29,16 @@ from skvfl.federation import (
 )
 from skvfl.federation._member import OPEN
 from skvfl.federation._transport import answer
-from skvfl.partition._columns import column_names
 from skvfl.remote._compared import Compared, Register
-from skvfl.remote._endpoint import KEEP, pack_hello, pack_request
+from skvfl.remote._connect import Link, in_a_row
+from skvfl.remote._endpoint import HELLO, KEEP, pack_hello, pack_request
 from skvfl.remote._mailbox import Desk, Mailbox, Reply, digests
 
 # What is asked once, and what its answer rests on: nothing that is known before it.
 QUESTIONS = {"fit_transform", "transform", "learn", "encode", "represent"}
-# What can be foreseen, because it follows from which rows are shared.
-FORESEEN = {OPEN, "say_rows", "agree_on_rows"}
 
 
-class Files(Federation):
+class Files(Link):
     """Other organisations that are reached by files.
 
     As the ``parties`` of a method of one round it writes what it asks them into a
@@ -50,36 +47,45 @@ class Files(Federation):
     is asked again in the same words is answered by the reply that is there: delete it
     to ask anew.
 
-    Parameters
-    ----------
-    open_desk : callable
-        ``open_desk()`` reads the active party's keys and names; they are read whenever
-        they are due, and are no part of a saved estimator.
-    folder : str or path
-        For plans and replies.
+    Made by ``connect(..., folder=…)``. What was learnt of the other organisations' ids
+    is kept in the store of this one, and nowhere else.
     """
 
     one_round = True
 
-    def __init__(self, open_desk: Callable[[], Desk], folder: str | Path) -> None:
-        self.open_desk = open_desk
-        self.folder = Path(folder)
-        desk = open_desk()
-        self.names = [desk.name, *desk.known]
-        self.ids = desk.ids
+    def __init__(
+        self,
+        path: Path,
+        ids: str | int | None,
+        partners: Sequence[str] | None,
+        timeout: float,
+        folder: Path,
+    ) -> None:
+        super().__init__(path, ids, partners, timeout)
+        self.folder = folder
 
     def __repr__(self) -> str:
-        return f"Files({self.names}, folder={str(self.folder)!r})"
+        named = f"ids={self.ids!r}, folder={str(self.folder)!r}"
+        return f"connect({str(self.path)!r}, {named})"
 
-    def own_columns(self, X: Any) -> list[str]:
-        """All columns but the one of ids."""
-        names = column_names(X)
-        if self.ids not in names:
-            raise ValueError(
-                f"X has no column {self.ids!r} of ids, by which the rows of the "
-                "other organisations are found"
-            )
-        return [name for name in names if name != self.ids]
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind, given = super().__reduce__()
+        return kind, (*given, self.folder)
+
+    def mailbox(self, name: str) -> Mailbox:
+        """Where plans for a partner are written, and its replies are looked for."""
+        # Keys are read where they are due, so that no copy of this object has them.
+        return Mailbox(Desk.of(self.config), self.folder, name)
+
+    def agree(self, ids: Any) -> None:
+        """Compare ids with all partners, see :meth:`Link.agree`.
+
+        Raises
+        ------
+        WaitingError
+            If replies about ids are not here yet.
+        """
+        self._numbers(in_a_row(ids))
 
     def rows(self, X: Any) -> np.ndarray:
         """Numbers of the rows in what was compared; ids are compared where due.
@@ -89,17 +95,32 @@ class Files(Federation):
         WaitingError
             If replies about ids are not here yet.
         """
-        desk = self.open_desk()
-        numbers = Register(desk).numbers(X[self.ids])
+        return self._numbers(super().rows(X).ids)
+
+    def _numbers(self, ids: list[Any]) -> np.ndarray:
+        numbers = Register(self.config.store).numbers(ids)
         due: list[Path] = []
-        for name in desk.known:
+        # All are asked at once, so that one wait is enough.
+        for name in self.names[1:]:
             try:
-                Compared(Mailbox(desk, self.folder, name)).require(numbers)
+                Compared(self.mailbox(name)).require(numbers)
             except WaitingError as exc:
                 due += exc.plans
         if due:
             raise WaitingError(due)
         return numbers
+
+    def ask_for(self, name: str, rows: Any, log: CommunicationLog) -> dict[str, Any]:
+        """How a partner is told which rows a run is about: by places on its list."""
+        self.check_partner(name)
+        listed = Compared(self.mailbox(name)).find(rows)
+        return {"rows": listed.rows, "agreed": listed.model}
+
+    def held(self, X: Any) -> dict[str, np.ndarray]:
+        """Which rows of a table each partner holds, see :meth:`Link.held`."""
+        numbers = self.rows(X)
+        boxes = [self.mailbox(name) for name in self.names[1:]]
+        return {box.name: Compared(box).find(numbers).rows >= 0 for box in boxes}
 
     def connect(
         self,
@@ -111,7 +132,8 @@ class Files(Federation):
     ) -> Session:
         """Open a session of one run; see :meth:`Federation.connect`."""
         asked = [n for n in self.names if names is None or n in names]
-        return _ByFiles(parties, log, centre, asked, self)
+        members = [each for each in parties if isinstance(each, Member)]
+        return _ByFiles(members, log, centre, asked, self)
 
 
 class _ByFiles(Session):
@@ -128,9 +150,8 @@ class _ByFiles(Session):
         super().__init__(members, log, centre)
         self.names = names
         self._home = {member.name: member for member in members}
-        desk = files.open_desk()
         self._letters = {
-            name: _Letter(Mailbox(desk, files.folder, name))
+            name: _Letter(files.mailbox(name))
             for name in names
             if name not in self._home
         }
@@ -153,12 +174,21 @@ class _ByFiles(Session):
         return {name: exchanged[name] for name in requests}
 
     def _dismiss(self) -> dict[str, Any]:
+        for name, letter in self._letters.items():
+            # What was not asked for by the run crossed as well.
+            for operation, *sizes in letter.around():
+                opening = operation == HELLO or not self.log.n_rounds
+                for ends, size in zip(self._ways(name), sizes, strict=True):
+                    self.log.record(*ends, operation, size, False, opening=opening)
         return {
             name: self._home[name].dismiss()
             if name in self._home
             else self._letters[name].handle()
             for name in self.names
         }
+
+    def _ways(self, name: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        return (self.centre, name), (name, self.centre)
 
     def _abort(self) -> None:
         for member in self._home.values():
@@ -173,7 +203,6 @@ class _Letter:
         self._asked = [pack_hello(0)]
         self._replies: list[Reply] = []
         self._opening: dict[str, Any] = {}
-        self._n_columns = 0
 
     @property
     def _name(self) -> str:
@@ -188,7 +217,6 @@ class _Letter:
             If the answer is known to nobody here. The plan is written then.
         """
         if operation == OPEN:
-            arguments = self._by_list(arguments)
             self._opening = arguments
         number = len(self._asked)
         frame = pack_request(number, operation, **arguments)
@@ -214,6 +242,16 @@ class _Letter:
         received = len(self._replies[0].frames[number]), _wire.measure(value)[1]
         return value, sent, received
 
+    def around(self) -> list[tuple[str, int, int]]:
+        """Frames before and after those of the run: operation, and bytes each way."""
+        reply = self._replies[0]
+        around = [(HELLO, len(self._asked[0]), len(reply.frames[0]))]
+        if self._opening["role"] is not None:
+            last = len(reply.frames) - 1
+            asked = pack_request(last, KEEP)
+            around.append((KEEP, len(asked), len(reply.frames[last])))
+        return around
+
     def handle(self) -> Handle:
         """Stands for what it keeps of the run."""
         model = self._opening.get("model")
@@ -222,17 +260,12 @@ class _Letter:
             model = reply.says(len(reply.frames) - 1, KEEP)
         return Handle(self._name, str(model))
 
-    def _by_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The same opening, its rows named by a list that the other one has."""
-        listed = Compared(self._mailbox).find(arguments["rows"])
-        self._n_columns = listed.n_columns
-        return {**arguments, "rows": listed.rows, "agreed": listed.model}
-
     def _foresee(self, operation: str, arguments: dict[str, Any]) -> Any:
         rows = self._opening["rows"]
         if operation == OPEN:
             n_empty = int(np.count_nonzero(rows < 0))
-            held = {"n_rows": len(rows), "n_columns": self._n_columns}
+            n_columns = Compared(self._mailbox).n_columns(self._opening["agreed"])
+            held = {"n_rows": len(rows), "n_columns": n_columns}
             return {**held, "n_empty": n_empty}
         if operation == "say_rows":
             told = arguments.get("told")
@@ -252,7 +285,7 @@ class _Letter:
         rest = []
         settings = self._opening.get("settings") or {}
         # Under a budget a guest says how many noisy steps it took.
-        if settings.get("run") is not None:
+        if settings.get("max_grad_norm") is not None:
             rest.append("spent")
         if self._opening["role"] is not None:
             rest.append(KEEP)

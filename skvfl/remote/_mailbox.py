@@ -7,14 +7,22 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import numpy as np
 
 from skvfl.exceptions import PartyValueError
 from skvfl.federation import _wire
+from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import read_reply
+from skvfl.remote._keys import (
+    certificates_in,
+    days_left,
+    opening_key,
+    public_keys,
+    signing_key,
+)
 from skvfl.remote._sealing import (
     PrivateKeys,
     PublicKeys,
@@ -40,18 +48,31 @@ class Desk(NamedTuple):
         Of the organisations that it exchanges files with.
     store : path
         A folder that nobody else reads.
-    ids : str
-        Name of the column of ids in its table.
     """
 
     name: str
     keys: PrivateKeys
     known: Mapping[str, PublicKeys]
     store: Path
-    ids: str
+
+    @classmethod
+    def of(cls, config: PartyConfig) -> Self:
+        """The desk of an organisation, by what its file says."""
+        known = {}
+        for name, peer in config.peers.items():
+            valid = [p for p in certificates_in(peer.certificate) if days_left(p) > 0]
+            if valid:
+                # Two while it is being renewed; the new one was added.
+                known[name] = PublicKeys(*public_keys(valid[-1]))
+        keys = PrivateKeys(signing_key(config.key), opening_key(config.key))
+        return cls(config.name, keys, known, config.store)
 
     def seal(self, content: Any, kind: str, receiver: str) -> bytes:
         """A file of this organisation's for another one."""
+        if receiver not in self.known:
+            raise PartyValueError(
+                receiver, "its certificate has run out: ask it for the new one"
+            )
         return seal(
             content,
             kind=kind,

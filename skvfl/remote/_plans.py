@@ -12,11 +12,11 @@ import numpy as np
 from skvfl.exceptions import PartyValueError
 from skvfl.federation import _wire
 from skvfl.federation._member import OPEN
+from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import (
     HELLO,
     IDS_ROLE,
     KEEP,
-    MASK_IDS,
     MOST_HEADER,
     Endpoint,
     read_reply,
@@ -42,7 +42,7 @@ _WORDS = {
     HELLO: "It says which version of skvfl it has: {version}.",
     "describe_ids": "You say how many ids your table has, and whether they are text or "
     "whole numbers.",
-    MASK_IDS: "Its {n_masked} ids, masked, are compared with all of yours. It learns "
+    "mask_ids": "Its {n_masked} ids, masked, are compared with all of yours. It learns "
     "which of its ids are in your table, and how many ids you have; you learn how many "
     "it has. No id of either side can be read by the other.",
     "say_rows": "You say of each row, by one bit, whether you hold it.",
@@ -133,20 +133,21 @@ def _check_order(sender: str, operations: list[str]) -> None:
         )
 
 
-def show_plan(path: str | Path, desk: Desk) -> str:
+def show_plan(path: str | Path, config: PartyConfig) -> str:
     """What a plan asks for, in plain words, for whoever approves it.
 
     Parameters
     ----------
     path : str or path
         The plan.
-    desk : Desk
+    config : PartyConfig
         Of the organisation that it is for.
 
     Returns
     -------
     words : str
     """
+    desk = Desk.of(config)
     plan = read_plan(path, desk)
     made = datetime.fromtimestamp(plan.made, UTC)
     lines = [
@@ -236,7 +237,7 @@ def say(words: Any) -> str:
 
 
 def answer_plan(
-    path: str | Path, desk: Desk, open_endpoint: Callable[[str], Endpoint]
+    path: str | Path, config: PartyConfig, open_endpoint: Callable[[str], Endpoint]
 ) -> Path:
     """Answer a plan, by the same rules and the same code as over a connection.
 
@@ -244,7 +245,7 @@ def answer_plan(
     ----------
     path : str or path
         The plan.
-    desk : Desk
+    config : PartyConfig
         Of the organisation that it is for.
     open_endpoint : callable
         ``open_endpoint(sender)`` makes what answers the sender's frames.
@@ -263,7 +264,7 @@ def answer_plan(
     PartyError
         If something in it is not allowed, or cannot be done. Nothing is written then.
     """
-    path = Path(path)
+    path, desk = Path(path), Desk.of(config)
     plan = read_plan(path, desk)
     # By what was asked: the one who reads it does not look at what the plan is called.
     stem = file_stem(desk.name, digests(plan.frames))
