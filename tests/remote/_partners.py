@@ -5,6 +5,12 @@ tests alone, and nothing of it is in the package.
 """
 
 import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,7 +18,7 @@ import pandas as pd
 from skvfl._random import branch, deal
 from skvfl.federation import Member
 from skvfl.remote._config import Allowance, PartyConfig, PeerConfig
-from skvfl.remote._grpc import Server
+from skvfl.remote._grpc import Server, run
 from skvfl.remote._keys import make_keys
 from skvfl.remote._organisation import Organisation
 
@@ -135,3 +141,71 @@ def split_table(X, n_own, seed=0, ids=None):
     other = whole[names[n_own:]].assign(customer=ids)
     order = np.random.default_rng(seed).permutation(len(X))
     return bank, other.iloc[order].reset_index(drop=True)
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("localhost", 0))
+        return held.getsockname()[1]
+
+
+class Process:
+    """A partner in a process of its own, which can be stopped and started again.
+
+    Its file and its table are written at first; see :func:`partners` for the rest.
+    """
+
+    def __init__(self, folder, name, table, *, allow=None, port=None, dial=None):
+        own = folder / name
+        self.port = free_port() if port is None else port
+        table.to_parquet(own / "table.parquet")
+        columns = [each for each in table.columns if each != "customer"]
+        rules = {**PLENTY, "columns": columns, **(allow or {})}
+        lines = [f'name = "{name}"', 'ids = "customer"', f'key = "{name}.key"']
+        lines += [f'certificate = "{name}.pem"']
+        peer = ["[peers.bank]", 'certificate = "bank.pem"']
+        if dial:
+            peer += [f'address = "localhost:{dial}"', "dial = true"]
+        else:
+            lines += [f'listen = "localhost:{self.port}"']
+        lines += ["[table]", 'file = "table.parquet"', *peer, "[peers.bank.allow]"]
+        lines += [f"{k} = {json.dumps(v)}" for k, v in rules.items()]
+        self.path = own / f"{name}.toml"
+        self.path.write_text("\n".join(lines) + "\n")
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *failure):
+        self.kill()
+
+    def start(self):
+        command = [sys.executable, __file__, str(self.path)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "listening\n"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+
+def serve_alone(path):
+    """What the partner's process does."""
+    import torch
+
+    from skvfl.remote._tables import open_table
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    config = PartyConfig.load(path)
+    organisation = Organisation(config, open_table(config))
+    run(organisation, threading.Event(), lambda port: print("listening", flush=True))
+
+
+if __name__ == "__main__":
+    serve_alone(sys.argv[1])
