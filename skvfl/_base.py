@@ -489,15 +489,16 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
         due = self._due(roster, opening)
+        # Members at home have their rows already; the others are told which to take.
+        if roster.rows is not None:
+            home = {member.name for member in members}
+            for name, said in opening.items():
+                if name not in home:
+                    said |= self.parties.ask_for(name, roster.rows, log)
         if isinstance(self.parties, Federation):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
-        # Members at home have their rows already; the others are told which to take.
-        if roster.rows is not None:
-            home = {member.name for member in members}
-            for name in opening.keys() - home:
-                opening[name]["rows"] = roster.rows
         try:
             # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)

@@ -88,3 +88,22 @@ class Federation(Transport):
             As :meth:`Member.open` takes them.
         """
         return None
+
+    def ask_for(self, name: str, rows: Any, log: CommunicationLog) -> dict[str, Any]:
+        """How a member elsewhere is told which rows a run is about.
+
+        Parameters
+        ----------
+        name : str
+            Of the member.
+        rows : object
+            What :meth:`rows` gave.
+        log : CommunicationLog
+            Of the run, where messages are recorded that this takes.
+
+        Returns
+        -------
+        arguments : dict
+            Of :meth:`Member.open`.
+        """
+        return {"rows": rows}

@@ -165,10 +165,10 @@ class Member:
             )
         holding, listed = self.holding, None
         if agreed is not None:
-            listed = self._rows_listed(agreed)
+            listed = self.rows_listed(agreed)
             rows = np.arange(len(listed)) if rows is None else rows
         if rows is not None:
-            self._check_rows(rows, listed, learns=role is not None)
+            self.check_rows(rows, listed, learns=role is not None)
             if listed is not None:
                 rows = np.where(rows < 0, -1, listed[rows])
             holding = holding.take(rows)
@@ -186,7 +186,7 @@ class Member:
             "n_empty": int(np.count_nonzero(empty)),
         }
 
-    def _rows_listed(self, agreed: Any) -> np.ndarray:
+    def rows_listed(self, agreed: Any) -> np.ndarray:
         """Rows of its table that are on a list which it agreed on; -1 for others'."""
         find_rows = getattr(self.kept.get(str(agreed)), "find_rows", None)
         if find_rows is None:
@@ -194,9 +194,7 @@ class Member:
         rows: np.ndarray = find_rows(self.ids)
         return rows
 
-    def _check_rows(
-        self, rows: Any, listed: np.ndarray | None, *, learns: bool
-    ) -> None:
+    def check_rows(self, rows: Any, listed: np.ndarray | None, *, learns: bool) -> None:
         """Refuse what are no positions of rows, in its table or on a list."""
         kind = rows.dtype.kind if isinstance(rows, np.ndarray) else "O"
         if kind not in "iu" or rows.ndim != 1:

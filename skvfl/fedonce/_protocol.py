@@ -18,6 +18,7 @@ from skvfl.exceptions import (
     PartyError,
     PartyTypeError,
     PartyValueError,
+    RefusedError,
     WaitingError,
 )
 from skvfl.federation import CommunicationLog
@@ -285,8 +286,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             messages = CommunicationLog()
             try:
                 return name, ask(name, messages), messages, None
-            # A mistake in the input, which zeros must not hide.
-            except (PartyTypeError, PartyValueError):
+            # A mistake in the input, or a refusal, which zeros must not hide.
+            except (PartyTypeError, PartyValueError, RefusedError):
                 raise
             except (PartyError, WaitingError) as error:
                 return name, None, messages, error

@@ -21,6 +21,7 @@ from skvfl.exceptions import (
     PartyValueError,
     RefusedError,
     SettingsError,
+    ShareableError,
 )
 from skvfl.federation import _wire
 from skvfl.federation._member import OPEN, Member
@@ -29,8 +30,7 @@ from skvfl.federation._party import LOGGER, serves
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
 HELLO, KEEP = "hello", "keep"
-# Ids are compared by a party of this role, which has a rule of its own.
-IDS_ROLE, MASK_IDS = "ids.keeper", "mask_ids"
+IDS_ROLE = "ids.keeper"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
@@ -44,7 +44,7 @@ _KINDS = {
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
 
 
-def pack_request(number: int, operation: str, **arguments: Any) -> bytes:
+def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
     """The frame that asks for an operation."""
     return _wire.pack([number, operation, arguments])
 
@@ -152,6 +152,8 @@ class Endpoint:
             sent = _wire.pack([number, "ok", value])
         except PartyError as exc:
             sent = self._fail(peer, number, exc)
+        except ShareableError as exc:
+            sent = self._fail(peer, number, PartyValueError(self._name, str(exc)))
         except TypeError as exc:
             # Only packing gets here: what operations raise is a PartyError already.
             LOGGER.debug("a reply to %r could not be packed", peer, exc_info=True)
@@ -251,15 +253,34 @@ class Endpoint:
             raise self._error(f"'open' has no arguments {unknown}")
         member = self._member
         member.kept = self._store.shelf(peer)
-        rows = arguments.get("rows")
-        n_rows = len(rows) if isinstance(rows, np.ndarray) and rows.ndim else None
-        n_rows = member.holding.n_rows if n_rows is None else n_rows
-        # Before anything is computed, and before the table is looked at.
+        n_rows = self._n_rows(arguments)
+        # Before anything is computed.
         event = self._allow(peer, arguments, n_rows)
         held = member.perform(OPEN, arguments)
-        self._phase = "open"
+        self._phase = "running"
         self._audit.record(event, peer, role=self._role, rows=n_rows)
         return held
+
+    def _n_rows(self, arguments: Mapping[str, Any]) -> int:
+        """How many rows of its table a run is about."""
+        member, rows = self._member, arguments.get("rows")
+        if member.ids is None or arguments.get("role") == IDS_ROLE:
+            if isinstance(rows, np.ndarray) and rows.ndim:
+                return len(rows)
+            return member.holding.n_rows
+        agreed = arguments.get("agreed")
+        if agreed is None or not isinstance(rows, np.ndarray):
+            # By positions in the table itself a peer could walk through rows that it
+            # does not have, too.
+            raise RefusedError(
+                self._name,
+                "refused: rows are named by places on a list that was agreed on; "
+                "compare the ids first",
+            )
+        # Rows that it does not have count for nothing: a list can be padded with them.
+        listed = member.rows_listed(agreed)
+        member.check_rows(rows, listed, learns=False)
+        return int(np.count_nonzero((rows >= 0) & (listed[rows] >= 0)))
 
     def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
         """Look whether a run is allowed; what it is called in the audit log."""
@@ -279,6 +300,7 @@ class Endpoint:
             raise PartyValueError(self._name, "a role is a word")
         self._role = role
         if role == IDS_ROLE:
+            self._policy.check_alignment(peer, n_rows)
             return "compare ids"
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
@@ -292,12 +314,7 @@ class Endpoint:
         return str(self._role).partition(".")[0]
 
     def _ask(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
-        if operation == MASK_IDS:
-            masked = arguments.get("masked")
-            n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
-            self._policy.check_alignment(peer, n_ids)
-        else:
-            self._policy.check_operation(peer, self._method, operation)
+        self._policy.check_operation(peer, self._method, operation, arguments)
         party = self._member.party
         if self._serves and not serves(type(party), operation):
             raise RefusedError(

@@ -241,6 +241,11 @@ class _Kind(Reply):
         return None if reply in KINDS else "its ids are of no kind that is compared"
 
 
+def described() -> Reply:
+    """What is expected of who is asked for its ids' number and kind."""
+    return Fields({"kind": _Kind(0), "n_ids": Count(1, MOST_IDS)})
+
+
 # The organisation that is asked
 
 
@@ -476,7 +481,7 @@ def _check_kinds(session: Session, ids: Ids, partners: Sequence[str]) -> dict[st
     said = session.call(
         "describe_ids",
         to=partners,
-        reply=Fields({"kind": _Kind(0), "n_ids": Count(1, MOST_IDS)}),
+        reply=described(),
         opening=True,
     )
     for name, each in said.items():

@@ -130,7 +130,10 @@ def unseal(
     head, said = _read_header(file)
     sender = said["from"]
     if sender not in known:
-        raise ValueError(f"it says that it is from {sender!r}, whose keys are not here")
+        raise ValueError(
+            f"it says that it is from {sender!r}, of whom there is no certificate "
+            "here, or one that has run out"
+        )
     if said["kind"] != kind:
         raise PartyValueError(sender, f"its file is a {said['kind']}, and no {kind}")
     if said["to"] != receiver:

@@ -86,9 +86,9 @@ class _Writer:
             return ["bytes", np.frombuffer(value, np.uint8)]
         if kind is np.ndarray:
             return self._array(value)
-        if _CONTAINERS.get(kind.__name__) is kind:
+        if kind in _CONTAINERS.values():
             return [kind.__name__, [self.say(each) for each in value]]
-        if _MAPPINGS.get(kind.__name__) is kind:
+        if kind in _MAPPINGS.values():
             pairs = [[self.say(k), self.say(v)] for k, v in value.items()]
             return [kind.__name__, pairs]
         if isinstance(value, _NAMED):
@@ -179,7 +179,7 @@ def _name_of(value: Any) -> str:
     for name, block in _settings._REGISTERED.items():
         if block is value:
             return f":{name}"
-    if _BUILTINS.get(getattr(value, "__name__", "")) is value:
+    if isinstance(value, type) and value in _BUILTINS.values():
         return f"builtins:{value.__name__}"
     module = getattr(value, "__module__", None) or "numpy"
     name = f"{module}:{getattr(value, '__qualname__', value.__name__)}"
