@@ -300,7 +300,6 @@ class Endpoint:
             raise PartyValueError(self._name, "a role is a word")
         self._role = role
         if role == IDS_ROLE:
-            self._policy.check_alignment(peer, n_rows)
             return "compare ids"
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
@@ -322,7 +321,7 @@ class Endpoint:
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
         value = self._member.perform(operation, arguments)
-        self._policy.check_reply(peer, value)
+        self._policy.check_reply(peer, operation, value)
         return value
 
     def _keep(self, peer: str) -> str:
