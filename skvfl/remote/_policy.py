@@ -57,9 +57,12 @@ _ENCODER = {
     "fedonce.guest": "guest",
     "apc.passive": "local_encoder",
 }
-# What these answer with has no part for each row: masked ids, and gradients of weights
-# that were summed over rows.
-_OF_NO_ROW = {"mask_ids", "backward", "update"}
+# What these answer with has no part for each row: masked ids, keys, and gradients of
+# weights that were summed over rows.
+_OF_NO_ROW = {
+    *("mask_ids", "offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
+    *("backward", "update"),
+}
 # Keys of numbers that say how large a network is, and how deep.
 _WIDTHS = {
     *("bottom", "module", "hidden_layer_sizes", "n_components", "cut_width"),
