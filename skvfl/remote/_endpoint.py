@@ -30,7 +30,9 @@ from skvfl.federation._party import LOGGER, serves
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
 HELLO, KEEP = "hello", "keep"
-IDS_ROLE = "ids.keeper"
+# Ids are compared by a party of this role, which every peer may ask for; what is
+# counted is the comparison.
+IDS_ROLE, MASK_IDS = "ids.keeper", "mask_ids"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
@@ -314,6 +316,10 @@ class Endpoint:
 
     def _ask(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
         self._policy.check_operation(peer, self._method, operation, arguments)
+        if operation == MASK_IDS:
+            masked = arguments.get("masked")
+            n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
+            self._policy.check_alignment(peer, n_ids)
         party = self._member.party
         if self._serves and not serves(type(party), operation):
             raise RefusedError(

@@ -131,7 +131,10 @@ class Line:
                 self._in.put(frame)
             lost = PartyError(self.name, "it ended the session")
         except grpc.RpcError as exc:
-            lost = _lost(self.name, exc, self.was_heard)
+            # The listening side is told no more than that the stream has ended.
+            lost = PartyError(self.name, "its connection was lost")
+            if hasattr(exc, "code"):
+                lost = _lost(self.name, exc, self.was_heard)
         except Exception as exc:  # whatever it is, nobody may wait for an answer
             lost = PartyError(self.name, f"its connection failed: {type(exc).__name__}")
         self.lose(lost)

@@ -187,7 +187,8 @@ class Process:
 
     def kill(self):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self.process.stdout.close()
 
     def signal(self, number):
         self.process.send_signal(number)
