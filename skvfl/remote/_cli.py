@@ -174,7 +174,7 @@ def _show(said: argparse.Namespace) -> int:
 
 def _answer(said: argparse.Namespace) -> int:
     config = _own_file(said)
-    from skvfl.remote._grpc import Organisation
+    from skvfl.remote._organisation import Organisation
     from skvfl.remote._plans import answer_plan
     from skvfl.remote._tables import open_table
 
@@ -188,7 +188,7 @@ def _own_file(said: argparse.Namespace) -> PartyConfig:
     if said.file is not None:
         return PartyConfig.load(said.file)
     for folder in (Path(), said.plan.parent):
-        found = sorted(folder.glob("*.toml"))
+        found = [p for p in folder.glob("*.toml") if p.name != "pyproject.toml"]
         if len(found) == 1:
             return PartyConfig.load(found[0])
     raise ConfigurationError(

@@ -327,9 +327,7 @@ class Endpoint:
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
         value = self._member.perform(operation, arguments)
-        # A masked id has 32 bytes, and says nothing of a row.
-        if self._role != IDS_ROLE:
-            self._policy.check_reply(peer, value)
+        self._policy.check_reply(peer, operation, value)
         return value
 
     def _keep(self, peer: str) -> str:
