@@ -15,7 +15,12 @@ from sklearn.preprocessing import StandardScaler
 
 from skvfl._base import VFLEstimator, read_truth
 from skvfl._sklearn import HasMethods, Interval, _num_samples, validate_params
-from skvfl.partition._partitioner import as_partition, party_name
+from skvfl.federation import Federation
+from skvfl.partition._partitioner import (
+    VerticalPartitioner,
+    as_partition,
+    party_name,
+)
 
 CENTRALISED = "centralised"
 AXES = {
@@ -72,9 +77,11 @@ def compare(
         The table of which every party holds some columns.
     y : array-like of shape (n_samples,)
         The label owner's labels or target.
-    parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
+    parties : int, splitter, dict, list of tuple, VerticalPartitioner or Federation, \
+            default=2
         Who holds which columns, see :class:`VerticalPartitioner`. A splitter deals
-        them once, from the whole table.
+        them once, from the whole table. With organisations in places of their own,
+        see :func:`connect`, `X` is the active party's table.
     active : str or int, default=0
         Name or position of the label owner.
     baseline : estimator, default=None
@@ -101,7 +108,9 @@ def compare(
     -------
     frame : pandas.DataFrame
         One row per way to learn: ``"centralised"``, ``"<party> alone"`` for every party
-        with columns, and the estimators. Columns:
+        with columns, and the estimators. Between organisations only the active party
+        alone, and the estimators: nobody can pool the columns or give labels away to
+        find out what that would be worth. Columns:
 
         - ``shares``: what its owner gives away in the clear: ``"raw columns"`` when
           they are pooled, ``"nothing"`` when the label owner learns alone,
@@ -164,13 +173,18 @@ def compare(
     if not isinstance(estimators, dict):
         methods = {type(estimators).__name__: estimators}
     model = _check_models(methods, baseline)
+    apart = isinstance(parties, Federation)
+    _refuse_simulation(methods, apart)
     partition, owner, X = _deal_once(parties, active, X, y, random_state)
     rows = _without_federation(partition, owner, model)
+    if apart:
+        del rows[CENTRALISED]  # of one party's columns: what it is alone
     taken = [name for name in methods if name in rows]
     if taken:
         raise ValueError(f"estimators cannot be named {taken}: compare adds such rows")
     for name, method in methods.items():
-        method = clone(method).set_params(parties=partition, active=owner)
+        where = parties if apart else partition
+        method = clone(method).set_params(parties=where, active=owner)
         rows[name] = "messages", method
 
     y, _ = read_truth(y, None, _num_samples(X), classifies=is_classifier(model))
@@ -347,6 +361,16 @@ def _check_models(methods, baseline):
     return baseline
 
 
+def _refuse_simulation(methods, apart):
+    """Nobody should read scores of a simulation as those of the partners."""
+    for name, method in methods.items():
+        if isinstance(method.get_params(deep=False)["parties"], Federation) > apart:
+            raise ValueError(
+                f"{name!r} has parties in places of their own, and compare was asked "
+                "to simulate some: pass the same object as compare(..., parties=link)"
+            )
+
+
 def _default_baseline(classifies):
     if classifies:
         return MLPClassifier(hidden_layer_sizes=(128,))
@@ -357,6 +381,10 @@ def _default_baseline(classifies):
 
 def _deal_once(parties, active, X, y, random_state):
     """Fix who holds which columns, so that all rows and folds have the same parties."""
+    if isinstance(parties, Federation):
+        active = party_name(parties.names, active)
+        own = {active: parties.own_columns(X)}
+        parties = VerticalPartitioner(parties=own, remainder="drop")
     partition = _seed(as_partition(parties), random_state)
     X = partition._fit_columns(X, y, label_owner=active)
     held = partition.parties_

@@ -73,7 +73,7 @@ def findings(
         yield from _reached(config, peer, greet, ids)
 
 
-def _tried(about: str, look: Callable[[PartyConfig], str], config: Any) -> Finding:
+def _tried(about: str, look: Callable[[Any], str], config: Any) -> Finding:
     try:
         return Finding(about, look(config))
     except (ConfigurationError, ImportError, OSError) as exc:

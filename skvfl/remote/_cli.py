@@ -174,7 +174,7 @@ def _show(said: argparse.Namespace) -> int:
 
 def _answer(said: argparse.Namespace) -> int:
     config = _own_file(said)
-    from skvfl.remote._grpc import Organisation
+    from skvfl.remote._organisation import Organisation
     from skvfl.remote._plans import answer_plan
     from skvfl.remote._tables import open_table
 

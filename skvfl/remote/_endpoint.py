@@ -327,7 +327,7 @@ class Endpoint:
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
         value = self._member.perform(operation, arguments)
-        self._policy.check_reply(peer, value)
+        self._policy.check_reply(peer, operation, value)
         return value
 
     def _keep(self, peer: str) -> str:

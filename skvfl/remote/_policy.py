@@ -57,6 +57,12 @@ _ENCODER = {
     "fedonce.guest": "guest",
     "apc.passive": "local_encoder",
 }
+# What these answer with has no part for each row: masked ids, keys, and gradients of
+# weights that were summed over rows.
+_OF_NO_ROW = {
+    *("mask_ids", "offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
+    *("backward", "update"),
+}
 # Keys of numbers that say how large a network is, and how deep.
 _WIDTHS = {
     *("bottom", "module", "hidden_layer_sizes", "n_components", "cut_width"),
@@ -210,6 +216,10 @@ class Policy:
             self._check_method(rule, method)
         if operation not in OPERATIONS[method]:
             self._refuse(f"operation {operation!r} is not allowed in {method}")
+        if operation == "mask_ids":
+            masked = (arguments or {}).get("masked")
+            n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
+            self.check_alignment(peer, n_ids)
         if rule.max_epsilon is None:
             return
         if operation == "join":
@@ -222,7 +232,7 @@ class Policy:
             for earlier in self._counts.runs(peer):
                 self._check_epsilon(rule, [self._run(earlier), split])
 
-    def check_reply(self, peer: str, reply: Any) -> None:
+    def check_reply(self, peer: str, operation: str, reply: Any) -> None:
         """Refuse to send more for one row than is allowed.
 
         Settings need not say how wide a network of somebody's own is; this looks at
@@ -232,6 +242,8 @@ class Policy:
         ----------
         peer : str
             Who asks.
+        operation : str
+            What was asked for.
         reply : object
             What would leave.
 
@@ -241,6 +253,8 @@ class Policy:
             If it is wider than is allowed.
         """
         rule = self._rule(peer)
+        if operation in _OF_NO_ROW:
+            return
         for array in _arrays(reply):
             if array.ndim > 1 and array[0:1].size > rule.max_width:
                 self._refuse(

@@ -132,6 +132,9 @@ def _as_number(value: Any) -> list[Any] | None:
         return ["dtype", value.str]
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return ["number", np.array(value)]
+    # The wire has no moments and durations: a column of dates is measured from one.
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return ["time", value.dtype.str, int(value.astype(np.int64))]
     if isinstance(value, torch.dtype | torch.device):
         return ["torch", type(value).__name__, str(value).removeprefix("torch.")]
     return None
@@ -320,6 +323,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "array": lambda _r, _n, _k, array: array,
     "times": lambda _r, _n, _k, dtype, array: array.astype(dtype),
     "number": lambda _r, _n, _k, array: array[()],
+    "time": lambda _r, _n, _k, dtype, count: np.array(count).astype(dtype)[()],
     "dtype": lambda _r, _n, _k, name: np.dtype(name),
     "name": lambda _r, _n, _k, name: _find(name),
     "cells": _Reader.cells,

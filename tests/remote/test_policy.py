@@ -230,11 +230,13 @@ def test_alignments_are_counted(make):
     policy = make(alignments_per_day=2, max_ids=7)
     with pytest.raises(RefusedError, match="8 ids are more than the 7"):
         policy.check_alignment("bank", 8)
-    policy.check_alignment("bank", 7)
-    policy.check_alignment("bank", 7)
-    policy.check_operation("bank", "ids", "mask_ids")
+    masked = {"masked": np.zeros((7, 32), np.uint8)}
+    for _ in range(2):
+        # What is said of the ids before they are compared counts for nothing.
+        policy.check_operation("bank", "ids", "describe_ids")
+        policy.check_operation("bank", "ids", "mask_ids", masked)
     with pytest.raises(RefusedError, match="0 of 2 a day"):
-        policy.check_alignment("bank", 7)
+        policy.check_operation("bank", "ids", "mask_ids", masked)
 
 
 def test_many_at_once_get_no_more_than_is_allowed(make):
@@ -271,11 +273,12 @@ def test_each_peer_has_counts_of_its_own(tmp_path):
 def test_answers_that_are_too_wide_do_not_leave(make):
     policy = make(max_width=3)
     for reply in (np.zeros((5, 3)), np.zeros(100), 7, None, [1, "a"], {"n": 1}):
-        policy.check_reply("bank", reply)
+        policy.check_reply("bank", "forward", reply)
     wide = np.zeros((5, 4))
     for reply in (wide, {"rows": wide}, [wide], np.zeros((5, 2, 2))):
         with pytest.raises(RefusedError, match="4 values for one row, and 3 is the"):
-            policy.check_reply("bank", reply)
+            policy.check_reply("bank", "forward", reply)
+        policy.check_reply("bank", "update", reply)
 
 
 def test_noise_is_as_large_as_is_asked_for(make):
