@@ -160,7 +160,7 @@ def show_plan(path: str | Path, config: PartyConfig) -> str:
         words["encode"] = _LEARNS_TO_ENCODE
     for operation, arguments in plan.requests:
         if operation == OPEN:
-            lines += _opening_in_words(arguments)
+            lines += _opening_in_words(arguments, config, plan.sender)
         else:
             lines.append(f"- {words[operation].format(**_facts(arguments))}")
     mark = _mark(desk, plan)
@@ -181,7 +181,9 @@ def _facts(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _opening_in_words(arguments: Mapping[str, Any]) -> list[str]:
+def _opening_in_words(
+    arguments: Mapping[str, Any], config: PartyConfig, sender: str
+) -> list[str]:
     role, model = arguments.get("role"), arguments.get("model")
     if role == IDS_ROLE:
         return ["- You open a run that compares ids, and trains nothing."]
@@ -193,11 +195,20 @@ def _opening_in_words(arguments: Mapping[str, Any]) -> list[str]:
             n_rows += f" and {n_lacking} that you do not hold"
     if arguments.get("agreed") is not None:
         n_rows += f", named by the list {str(arguments['agreed'])!r} of compared ids"
+    rule = config.peer(sender).allow
+    columns = "no columns: it may ask for nothing"
+    if rule is not None:
+        columns = f"the columns that you allow it: {', '.join(rule.columns)}"
     if role is None:
-        return [f"- You open a prediction by the model {model!r}, for {n_rows}."]
+        return [
+            f"- You open a prediction by the model {model!r}, for {n_rows}, with "
+            f"{columns}."
+        ]
     method, _, part = str(role).partition(".")
     method = _METHODS.get(method) or repr(method)
-    lines = [f"- You open a fit of {method}, as its {part!r}, on {n_rows}."]
+    lines = [
+        f"- You open a fit of {method}, as its {part!r}, on {n_rows}, with {columns}."
+    ]
     settings = arguments.get("settings")
     if isinstance(settings, dict):
         lines += [f"    {_word(each)}: {say(said)}" for each, said in settings.items()]

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from _bank_and_telecom import ALLOW, make_folders
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import cross_val_score
 
 from skvfl import (
     APCVFLClassifier,
@@ -37,6 +39,7 @@ from skvfl.remote import _sealing
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._connect import connect
 from skvfl.remote._endpoint import pack_hello, pack_request
+from skvfl.remote._keys import make_keys
 from skvfl.remote._mailbox import Desk, as_arrays
 from skvfl.remote._organisation import Organisation
 from skvfl.remote._plans import answer_plan, show_plan
@@ -117,13 +120,11 @@ def desk_of(path):
     return Desk.of(PartyConfig.load(path))
 
 
-def quiet(ask):
-    def wrapped():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ask()
-
-    return wrapped
+@contextmanager
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 GUEST = NoiseAsTargetsEncoder(6, max_epochs=2)
@@ -237,14 +238,96 @@ def test_rows_that_are_shared_are_known_once_ids_were_compared(tmp_path):
         one.files().held(more)
 
 
-def test_several_partners_are_asked_at_once(tmp_path):
+@pytest.fixture
+def three(tmp_path):
+    """Bank and telecom, and a shop that has what the telecom has, but for two rows."""
     one = Companies(tmp_path)
-    # Another one, of which the bank has the certificate.
-    extra = '[peers.shop]\ncertificate = "telecom.pem"\n'
-    one.bank_file.write_text(one.bank_file.read_text() + extra)
-    files = one.files()
-    assert files.names == ["bank", "shop", "telecom"]
-    assert len(one.due(lambda: files.held(one.bank))) == 2
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    make_keys("shop", shop / "shop.key", shop / "shop.pem")
+    (one.bank_file.parent / "shop.pem").write_bytes((shop / "shop.pem").read_bytes())
+    with one.bank_file.open("a") as file:
+        file.write('[peers.shop]\ncertificate = "shop.pem"\n')
+    said = one.config.path.read_text().replace("telecom", "shop")
+    said = said.replace('"bank.pem"', '"../telecom/bank.pem"')
+    (shop / "shop.toml").write_text(said)
+    config = PartyConfig.load(shop / "shop.toml")
+    table = one.telecom.iloc[2:].rename(columns=str)
+    return one, Organisation(config, table)
+
+
+def answer_all(one, shop, plans):
+    for plan in plans:
+        if plan.name.startswith("shop"):
+            answer_plan(plan, shop.config, shop.endpoint)
+        else:
+            one.answer(plan)
+
+
+@pytest.mark.parametrize("name", ["RAP", "FedOnce", "APC-VFL"])
+def test_several_partners_are_asked_at_once(name, three):
+    one, shop = three
+    methods = {**METHODS, "APC-VFL": APCVFLClassifier(**APC)}
+    method = clone(methods[name]).set_params(parties=one.files(), active="bank")
+    if name == "FedOnce":
+        # Whose answer is under way is not missing.
+        method.set_params(missing_party="zero")
+    plans = one.due(lambda: one.files().held(one.bank))
+    assert [each.name.partition("-")[0] for each in plans] == ["shop", "telecom"]
+    answer_all(one, shop, plans)
+    held = one.files().held(one.bank)
+    assert held["telecom"].sum() == held["shop"].sum() + 2 == N_SHARED
+    rows = np.flatnonzero(held["telecom"] & held["shop"])
+    ask = partial(method.fit, one.bank.iloc[rows], one.y.iloc[rows])
+    plans = one.due(ask)
+    assert len(plans) == 2
+    # Of one reply nothing comes yet.
+    answer_all(one, shop, plans[:1])
+    assert one.due(ask) == plans[1:]
+    answer_all(one, shop, plans[1:])
+    ask()
+    assert method.communication_.n_rounds == 1
+
+
+def test_a_wrong_reply_is_not_taken_for_none(three):
+    one, shop = three
+    answer_all(one, shop, one.due(lambda: one.files().held(one.bank)))
+    rows = np.flatnonzero(np.logical_and(*one.files().held(one.bank).values()))
+    method = FedOnceClassifier(
+        parties=one.files(), active="bank", missing_party="zero", **SHORT
+    )
+    ask = partial(method.fit, one.bank.iloc[rows], one.y.iloc[rows])
+    plans = one.due(ask)
+    answer_all(one, shop, plans)
+    reply = plans[0].with_suffix(".reply")
+    reply.write_bytes(reply.read_bytes()[:-1])
+    with pytest.raises(PartyValueError, match="party 'shop': its file was changed"):
+        ask()
+
+
+def test_all_folds_of_a_cross_validation_are_asked_for_at_once(tmp_path):
+    one = Companies(tmp_path)
+    one.settle(lambda: one.files().held(one.bank), 1)
+    method = RandomProjectionVFL(
+        LogisticRegression(), parties=one.files(), active="bank", random_state=0
+    )
+    own, y = one.bank[one.shared], one.y[one.shared]
+    ask = partial(cross_val_score, method, own, y, cv=3)
+    with pytest.raises(ValueError, match="WaitingError"), quiet():
+        ask()
+    answer_three(one)
+    # scikit-learn takes what cannot be predicted yet for a score that is missing.
+    with pytest.warns(UserWarning, match="WaitingError"):
+        assert np.isnan(ask()).all()
+    answer_three(one)
+    assert np.isfinite(ask()).all()
+
+
+def answer_three(one):
+    due = [p for p in one.mail.glob("*.plan") if not p.with_suffix(".reply").exists()]
+    assert len(due) == 3
+    for plan in due:
+        one.answer(plan)
 
 
 # What is refused
