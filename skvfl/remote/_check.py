@@ -157,7 +157,7 @@ def _reached(
     config: PartyConfig, peer: PeerConfig, greet: Any, table: _Table | None
 ) -> Iterator[Finding]:
     about = f"line to {peer.name}"
-    if peer.address is None:
+    if peer.address is None and not (config.active and config.listen):
         yield Finding(about, f"{peer.name} calls, or is reached by files")
         return
     if peer.dial:
