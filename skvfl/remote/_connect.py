@@ -76,6 +76,10 @@ def connect(
     ConfigurationError
         If the file cannot be used; the message names the key and the cure.
 
+    See Also
+    --------
+    compare : Methods between organisations beside the active party alone.
+
     Examples
     --------
     >>> import skvfl
