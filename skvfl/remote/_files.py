@@ -45,7 +45,7 @@ class Files(Link):
     folder, as one file for each, and ends with a :class:`WaitingError`. What they send
     back belongs into the same folder, and the same call then goes on. Everything that
     is asked again in the same words is answered by the reply that is there: delete it
-    to ask anew.
+    and its plan to ask anew.
 
     Made by ``connect(..., folder=…)``. What was learnt of the other organisations' ids
     is kept in the store of this one, and nowhere else.

@@ -51,6 +51,10 @@ _CALL_AGAIN = (0.2, 0.5, 1.0, 2.0)
 _MOST_SESSIONS = 64
 _STOP_SECONDS = 2.0
 _OPTIONS = [
+    # As much may be under way as a batch is long, or each would wait for permission to
+    # go on, which takes a round trip.
+    ("grpc.http2.lookahead_bytes", 1 << 24),
+    ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.max_receive_message_length", MOST_BYTES + 1024),
     ("grpc.max_send_message_length", MOST_BYTES + 1024),
     ("grpc.keepalive_time_ms", int(1000 * _PING_SECONDS)),

@@ -286,8 +286,8 @@ def answer_plan(
     if mark.exists():
         raise ValueError(
             f"{path.name} was answered before: send that reply again. A second answer "
-            "to the same questions would draw its random numbers anew, and the two "
-            "together say more than one"
+            "to one plan would draw its random numbers anew, and two answers say more "
+            "than one; whoever wants that writes another plan, which counts"
         )
     answers = _answer(plan, desk.name, open_endpoint(plan.sender))
     content = {"asked": digests(plan.frames), "frames": as_arrays(answers)}
@@ -298,7 +298,9 @@ def answer_plan(
 
 def _mark(desk: Desk, plan: Plan) -> Path:
     """Where it is written down that a plan was answered, whatever its name is."""
-    return desk.store / "answered" / file_stem(plan.sender, digests(plan.frames))
+    stem = file_stem(plan.sender, digests(plan.frames))
+    # The same may be asked again, by a plan of another time.
+    return desk.store / "answered" / f"{stem}-{plan.made}"
 
 
 def _answer(plan: Plan, name: str, endpoint: Endpoint) -> list[bytes]:

@@ -1,9 +1,11 @@
 """Methods of one round between organisations that exchange files."""
 
 import pickle
+import time
 import warnings
 from contextlib import contextmanager
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -441,6 +443,27 @@ def test_nothing_is_answered_twice_and_nothing_overwritten(tmp_path):
         one.answer(renamed)
     assert not [*one.mail.glob("*.reply")]
     assert not [*one.mail.glob("*.part")]
+
+
+def test_the_same_is_asked_anew_where_plan_and_reply_were_deleted(tmp_path):
+    one = Companies(tmp_path)
+    first = one.settle(rap(one), 2)
+    *_, plan, reply = one.sent
+    old = plan.read_bytes()
+    plan.unlink()
+    kept = reply.read_bytes()
+    reply.unlink()
+    with patch.object(time, "time", lambda: 4e9):
+        assert one.due(rap(one)) == [plan]
+    assert "answered it before" not in show_plan(plan, one.config)
+    assert one.answer(plan) == reply
+    assert reply.read_bytes() != kept
+    again = rap(one)()
+    assert again._parties["telecom"] != first._parties["telecom"]
+    reply.unlink()
+    plan.write_bytes(old)
+    with pytest.raises(ValueError, match="was answered before"):
+        one.answer(plan)
 
 
 @pytest.fixture(scope="module")
