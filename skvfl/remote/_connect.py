@@ -44,7 +44,7 @@ def connect(
     """Reach partners at organisations of their own, as ``parties`` of an estimator.
 
     Nothing is sent before an estimator is fitted. Before the first fit the ids of its
-    rows are compared with the partners', see :meth:`Link.agree`.
+    rows are compared with the partners', see ``Link.agree``.
 
     Read more in the :ref:`User Guide <between_organisations>`.
 
@@ -75,6 +75,10 @@ def connect(
     ------
     ConfigurationError
         If the file cannot be used; the message names the key and the cure.
+
+    See Also
+    --------
+    compare : Methods between organisations beside the active party alone.
 
     Examples
     --------
