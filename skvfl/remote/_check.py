@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 
 import skvfl
 from skvfl.exceptions import ConfigurationError, PartyError
+from skvfl.federation._member import OPEN
 from skvfl.remote._config import PartyConfig, PeerConfig
+from skvfl.remote._endpoint import (
+    HELLO,
+    IDS_ROLE,
+    PROTOCOL,
+    pack_request,
+    read_reply,
+)
 from skvfl.remote._keys import (
     belong_together,
     certificates_in,
@@ -21,6 +29,7 @@ from skvfl.remote._keys import (
 
 # Seconds by which clocks may differ, and days before which a renewal is due.
 _CLOCK, _SOON = 60.0, 30.0
+_PATIENCE = 10.0
 
 
 class Finding(NamedTuple):
@@ -163,22 +172,45 @@ def _reached(
     if peer.dial:
         yield Finding(about, f"called while `skvfl party serve` runs: {peer.address}")
         return
-    if greet is None:
-        from skvfl.remote._grpc import greet
+    ask = _ask if greet is None else greet
     began = time.time()
     try:
-        said = greet(config, peer.name)
+        said = ask(config, peer.name)
     except (PartyError, ConfigurationError, ImportError) as exc:
         yield Finding(about, str(exc), is_wrong=True)
         return
     yield from _answered(said, (began + time.time()) / 2, about)
-    theirs = said.get("ids")
-    if table is not None and table.kind and theirs and theirs != table.kind:
-        yield Finding(
-            f"ids of {peer.name}",
-            f"are {theirs}, and yours are {table.kind}: convert one to the other",
-            is_wrong=True,
-        )
+    about, theirs = f"ids of {peer.name}", said["ids"]
+    if table is not None and table.kind not in (None, theirs):
+        words = f"are {theirs}, and yours are {table.kind}: convert one to the other"
+        yield Finding(about, words, is_wrong=True)
+    else:
+        yield Finding(about, f"are {theirs}, {said['n_ids']} of them")
+
+
+def _ask(config: PartyConfig, peer: str) -> dict[str, Any]:
+    """What a peer says of itself, and of its ids, which are not compared."""
+    from skvfl.remote._grpc import reach
+
+    line = reach(config, peer, _PATIENCE)
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        (HELLO, {"protocol": PROTOCOL, "version": skvfl.__version__}),
+        (OPEN, {"role": IDS_ROLE, "settings": {}}),
+        ("describe_ids", {}),
+    )
+    answers = []
+    try:
+        for number, (operation, arguments) in enumerate(asked):
+            line.send(pack_request(number, operation, **arguments))
+            frame = line.receive(_PATIENCE)
+            if frame is None:
+                fault = f"no reply to {operation!r} within {_PATIENCE:g} seconds"
+                raise PartyError(peer, fault)
+            answers.append(read_reply(peer, frame, number, operation))
+    finally:
+        line.close()
+    said, _, ids = answers
+    return {**said, "ids": ids["kind"], "n_ids": ids["n_ids"]}
 
 
 def _answered(said: dict[str, Any], now: float, about: str) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def connect(
     """Reach partners at organisations of their own, as ``parties`` of an estimator.
 
     Nothing is sent before an estimator is fitted. Before the first fit the ids of its
-    rows are compared with the partners', see :meth:`Link.agree`.
+    rows are compared with the partners', see ``Link.agree``.
 
     Read more in the :ref:`User Guide <between_organisations>`.
 
@@ -249,6 +249,7 @@ class Link(Federation):
             *(members, log, centre, asked),
             lambda name: reach(self.config, name, self._seconds),
             self._seconds,
+            lambda name: self._lists[name].forget(),
         )
 
     def _position(self, X: Any) -> int:

@@ -22,10 +22,7 @@ from skvfl.federation._party import LOGGER
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig, PeerConfig
 from skvfl.remote._endpoint import (
-    HELLO,
     MOST_BYTES,
-    pack_hello,
-    read_reply,
 )
 from skvfl.remote._organisation import Organisation
 
@@ -514,37 +511,3 @@ def reach(config: PartyConfig, name: str, seconds: float) -> Line:
         if config.listen not in _HUBS:
             _HUBS[config.listen] = Server(config)
     return _HUBS[config.listen].take(name, min(seconds, _CALL_SECONDS))
-
-
-def greet(config: PartyConfig, peer: str, timeout: float = 10.0) -> dict[str, Any]:
-    """What a peer says of itself, and what it allows.
-
-    Parameters
-    ----------
-    config : PartyConfig
-        Who asks.
-    peer : str
-        Name of the other.
-    timeout : float, default=10.0
-        Seconds to wait.
-
-    Returns
-    -------
-    said : dict
-        ``name``, ``protocol``, ``version``, ``time`` and ``terms``.
-
-    Raises
-    ------
-    PartyError
-        If it is not there, or does not speak this protocol.
-    """
-    line = reach(config, peer, timeout)
-    try:
-        line.send(pack_hello(0))
-        frame = line.receive(timeout)
-        if frame is None:
-            raise PartyError(peer, f"no answer within {timeout:g} seconds")
-        said: dict[str, Any] = read_reply(peer, frame, 0, HELLO)
-        return said
-    finally:
-        line.close()

@@ -5,8 +5,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from _bank_and_telecom import make_folders
+from _partners import partners
 
 import skvfl
 from skvfl.exceptions import PartyError
@@ -162,6 +165,7 @@ def test_check_compares_both_sides(bank):
         "protocol": 1,
         "time": time.time() + 90,
         "ids": "text",
+        "n_ids": 7,
         "terms": {"methods": ["fedonce"], "fits left today": 3},
     }
     wrong = found(bank, lambda config, peer: said, wrong=True)
@@ -170,12 +174,27 @@ def test_check_compares_both_sides(bank):
     assert "its clock is 0 s" in good
     assert "allows methods = ['fedonce']" in good
     assert "3 fits left today" in good
+    assert "ids of telecom: are text, 7 of them" in good
     # Only an organisation with a table of its own in the file knows its ids.
     (bank.parent / "bank.csv").write_text("customer\n1\n2\n")
     text = bank.read_text().replace("[peers", '[table]\nfile = "bank.csv"\n[peers', 1)
     bank.write_text(text)
     wrong = found(bank, lambda config, peer: said, wrong=True)
     assert "ids of telecom: are text, and yours are whole numbers" in wrong
+
+
+def test_check_reaches_a_partner_and_compares_no_ids(tmp_path):
+    table = pd.DataFrame({"customer": range(30), "minutes": np.arange(30.0)})
+    with partners(tmp_path, {"telecom": table}) as path:
+        good, wrong = (found(path, wrong=each) for each in (False, True))
+    assert not wrong
+    assert "line to telecom: answers; skvfl" in good
+    assert "ids of telecom: are whole numbers, 30 of them" in good
+    assert "1000 alignments left today" in good
+    audit = (tmp_path / "telecom" / "audit.jsonl").read_text()
+    assert '"describe_ids 1"' in audit
+    wrong = found(path, wrong=True)
+    assert "nobody listens at its address" in wrong
 
 
 def test_check_says_who_does_not_answer(bank):
