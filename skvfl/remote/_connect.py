@@ -26,7 +26,7 @@ from skvfl.federation._log import current_log
 from skvfl.partition._partitioner import canonical_order
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._grpc import reach
-from skvfl.remote._intersection import Ids, IdsSettings, intersect
+from skvfl.remote._intersection import Ids, IdsSettings, count_shared, intersect
 from skvfl.remote._session import RemoteSession
 
 # Sessions with several partners may be opened at once, and each by several threads.
@@ -179,6 +179,32 @@ class Link(Federation):
         """
         asked, log = self.rows(X), current_log()
         return {name: each.held(asked.ids, log) for name, each in self._lists.items()}
+
+    def count_shared(self, X: Any) -> dict[str, int]:
+        """How many rows of a table each partner holds, and not which.
+
+        For a first look, before a contract says what may be learnt: neither side
+        learns which rows they are, and nothing is agreed on.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            A table with the column of ids.
+
+        Returns
+        -------
+        n_shared : dict of str to int
+            By partner.
+        """
+        ids = [*dict.fromkeys(in_a_row(self._ids_of(X)))]
+        opening = {"role": IdsSettings.role, "settings": {}}
+        counts = {}
+        for name in self._lists:
+            log, own = current_log(), self.config.name
+            with self.connect([], log, own, names=[name]) as session:
+                session.open({name: opening}, to=[name])
+                counts[name] = count_shared(session, ids, name)
+        return counts
 
     def own_columns(self, X: Any) -> Any:
         """All columns but the ids."""

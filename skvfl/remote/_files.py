@@ -122,6 +122,13 @@ class Files(Link):
         boxes = [self.mailbox(name) for name in self.names[1:]]
         return {box.name: Compared(box).find(numbers).rows >= 0 for box in boxes}
 
+    def count_shared(self, X: Any) -> dict[str, int]:
+        """Refuse: by files ids are compared once, and with a list of rows."""
+        raise ValueError(
+            "how many rows are shared is counted over connections: leave out folder, "
+            "or take held(X), which learns which rows they are"
+        )
+
     def connect(
         self,
         parties: Sequence[Party | Member],

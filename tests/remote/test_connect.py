@@ -64,6 +64,16 @@ def cancer(shops):
     return SplitNNClassifier(parties=link, max_epochs=1, random_state=0), bank, y
 
 
+def test_the_number_of_shared_rows_is_learnt_and_nothing_kept(cancer):
+    split, bank, _ = cancer
+    some = bank.iloc[:20].copy()
+    some.loc[some.index[:3], "customer"] = [-1, -2, -3]
+    with record_communication() as log:
+        assert split.parties.count_shared(some) == {"shop": 17}
+    assert log.n_messages == 0
+    assert not {"agree_on_ids"} & {each.operation for each in log.messages}
+
+
 def test_scikit_learns_tools_work_between_organisations(cancer):
     split, bank, y = cancer
     scores = cross_val_score(split, bank, y, cv=3)

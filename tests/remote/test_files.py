@@ -240,6 +240,13 @@ def test_rows_that_are_shared_are_known_once_ids_were_compared(tmp_path):
         one.files().held(more)
 
 
+def test_numbers_alone_are_not_learnt_by_files(tmp_path):
+    one = Companies(tmp_path)
+    with pytest.raises(ValueError, match="is counted over connections"):
+        one.files().count_shared(one.bank)
+    assert not one.mail.exists()
+
+
 @pytest.fixture
 def three(tmp_path):
     """Bank and telecom, and a shop that has what the telecom has, but for two rows."""
