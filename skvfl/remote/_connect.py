@@ -249,6 +249,7 @@ class Link(Federation):
             *(members, log, centre, asked),
             lambda name: reach(self.config, name, self._seconds),
             self._seconds,
+            lambda name: self._lists[name].forget(),
         )
 
     def _position(self, X: Any) -> int:

@@ -288,14 +288,7 @@ class Endpoint:
         """Look whether a run is allowed; what it is called in the audit log."""
         role = arguments.get("role")
         if role is None:
-            about = self._member.kept.about(arguments.get("model"))
-            if about is None:
-                raise PartyValueError(
-                    self._name,
-                    "it has no such model of an earlier fit with you; models are kept "
-                    "for a while only: fit again",
-                )
-            self._role, self._serves = about["role"], True
+            self._role, self._serves = self._role_of(arguments.get("model")), True
             self._policy.check_prediction(peer, n_rows)
             return "predict"
         if not isinstance(role, str):
@@ -303,6 +296,12 @@ class Endpoint:
         self._role = role
         if role == IDS_ROLE:
             return "compare ids"
+        model = arguments.get("model")
+        if model is not None and _method_of(self._role_of(model)) != self._method:
+            raise PartyValueError(
+                self._name,
+                "that model is of another method, and cannot be gone on from",
+            )
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
         told = peer, self._method, role, settings, columns, n_rows
@@ -310,9 +309,20 @@ class Endpoint:
         self._about = {"settings": settings}
         return "fit"
 
+    def _role_of(self, model: Any) -> str:
+        """The part in which a model was fitted."""
+        about = self._member.kept.about(model)
+        if about is None:
+            raise PartyValueError(
+                self._name,
+                "it has no such model of an earlier fit with you; models are kept for "
+                "a while only: fit again",
+            )
+        return str(about["role"])
+
     @property
     def _method(self) -> str:
-        return str(self._role).partition(".")[0]
+        return _method_of(self._role)
 
     def _ask(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
         self._policy.check_operation(peer, self._method, operation, arguments)
@@ -344,3 +354,7 @@ class Endpoint:
         self._audit.record("keep", peer, role=self._role, model=model)
         self._end()
         return model
+
+
+def _method_of(role: str | None) -> str:
+    return str(role).partition(".")[0]

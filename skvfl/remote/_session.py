@@ -78,6 +78,8 @@ class RemoteSession(Session):
         ``reach(name)`` gives a line to a partner.
     timeout : float
         Seconds that a partner has for a reply, whatever its length.
+    forget : callable, default=None
+        ``forget(name)`` is called where a partner no longer knows the list of rows.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class RemoteSession(Session):
         names: Sequence[str],
         reach: Callable[[str], Any],
         timeout: float,
+        forget: Callable[[str], object] = lambda name: None,
     ) -> None:
         super().__init__(members, log, centre)
+        self._forget = forget
         self.names = list(names)
         self._timeout = timeout
         self._home = {member.name: member for member in members}
@@ -115,7 +119,15 @@ class RemoteSession(Session):
     ) -> dict[str, dict[str, int]]:
         """Let members make their parties; see :meth:`Session.open`."""
         self._opened = dict(each)
-        return super().open(each, to, reply_to)
+        try:
+            return super().open(each, to, reply_to)
+        except PartyError as exc:
+            # Its list has expired, or ids on it have gone from its table.
+            if "compare the ids again" not in exc.message:
+                raise
+            self._forget(exc.party)
+            why = f"{exc.message} (which happens when this is called again)"
+            raise type(exc)(exc.party, why) from None
 
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""

@@ -161,3 +161,18 @@ def test_everything_that_crosses_is_counted(cancer):
         *("hello", "open", "represent")
     ]
     assert log.by_party()["bank"]["bytes_sent"] > 8 * len(bank)
+
+
+def test_a_list_that_a_partner_has_forgotten_is_made_again(tmp_path):
+    X, y = load_breast_cancer(return_X_y=True)
+    bank, table = split_table(X, N_OWN)
+    with partners(tmp_path, {"shop": table}) as path:
+        split = SplitNNClassifier(parties=connect(path), max_epochs=1).fit(bank, y)
+        for kept in (tmp_path / "shop").rglob("*.model"):
+            kept.unlink()
+        with pytest.raises(
+            PartyValueError, match=r"'shop': .*when this is called again"
+        ):
+            split.fit(bank, y)
+        split.fit(bank, y)
+        assert split.predict(bank).shape == y.shape

@@ -120,6 +120,14 @@ def test_another_peer_has_no_such_model(shop):
         talk.ask("open", role=None, model=model, rows=np.arange(3))
 
 
+def test_a_model_of_another_method_is_not_gone_on_from(shop):
+    talk = Talk(shop)
+    talk.hello()
+    opening = {"role": "fedonce.split", "settings": {}, "rows": np.arange(N_ROWS)}
+    with pytest.raises(PartyValueError, match="of another method"):
+        talk.ask("open", model=fitted(shop), **opening)
+
+
 @pytest.mark.parametrize("model", ["x", "../bank", None, 3, "0" * 32])
 def test_names_of_models_are_no_paths(shop, model):
     talk = Talk(shop)
