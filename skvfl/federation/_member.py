@@ -63,6 +63,8 @@ class Member:
     ids: Any = None
     # Made by ``open``.
     party: Party | None = None
+    # The list that was asked for last, by its name, and its rows.
+    listed: tuple[Any, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         # Each its own copy: to spawn from a stream changes what comes next, and
@@ -188,11 +190,15 @@ class Member:
 
     def rows_listed(self, agreed: Any) -> np.ndarray:
         """Rows of its table that are on a list which it agreed on; -1 for others'."""
-        find_rows = getattr(self.kept.get(str(agreed)), "find_rows", None)
-        if find_rows is None:
-            raise SettingsError("it has no such list of rows: compare the ids again")
-        rows: np.ndarray = find_rows(self.ids)
-        return rows
+        # Looked up once: whoever decides whether a run is allowed asks as well.
+        if self.listed is None or self.listed[0] != agreed:
+            find_rows = getattr(self.kept.get(str(agreed)), "find_rows", None)
+            if find_rows is None:
+                raise SettingsError(
+                    "it has no such list of rows: compare the ids again"
+                )
+            self.listed = agreed, find_rows(self.ids)
+        return self.listed[1]
 
     def check_rows(self, rows: Any, listed: np.ndarray | None, *, learns: bool) -> None:
         """Refuse what are no positions of rows, in its table or on a list."""
@@ -255,7 +261,7 @@ class Member:
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}
-        self.ids = None
+        self.ids = self.listed = None
 
 
 class Handle(NamedTuple):

@@ -18,7 +18,7 @@ from skvfl import (
 )
 from skvfl.exceptions import MissingPartyWarning, PartyError, RefusedError
 
-FOREVER = 100_000
+FOREVER = 5_000
 # Waiting for threads of a busy machine comes on top of what is promised.
 SLACK = 2.0
 
