@@ -25,7 +25,7 @@ from skvfl.rap._projection import GaussianProjection
 
 __version__ = "0.1.0.dev0"
 
-# What needs torch is imported when it is first asked for.
+# What needs torch or gRPC is imported when it is first asked for.
 _LAZY = {
     "APCVFLClassifier": "skvfl.apc._estimator",
     "APCVFLRegressor": "skvfl.apc._estimator",
@@ -41,6 +41,7 @@ _LAZY = {
     "TabVFLRegressor": "skvfl.tabvfl._regressor",
     "VFedSecClassifier": "skvfl.vfedsec._estimator",
     "VFedSecRegressor": "skvfl.vfedsec._regressor",
+    "connect": "skvfl.remote._connect",
 }
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "VFedSecRegressor",
     "VerticalPartitioner",
     "compare",
+    "connect",
     "record_communication",
 ]
 

@@ -196,6 +196,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     _roles: tuple[type[Settings], type[Settings]]
     # Who is told how much the members hold; None is whoever runs the protocol.
     _is_told: str | None = None
+    # Whether every member is asked once, when the run is opened.
+    _one_round = False
 
     _parameter_constraints = {
         "parties": [
@@ -260,6 +262,14 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         # A federation knows its members' names alone, so the partition is of the one
         # table that is here, and the order of the names is the federation's.
         if isinstance(self.parties, Federation):
+            # Before anything is sent: half a run is of no use to anybody.
+            if self.parties.one_round and not self._one_round:
+                raise ValueError(
+                    f"{type(self).__name__} with these parameters asks the parties "
+                    f"again and again, and {type(self.parties).__name__} carries one "
+                    "question to each: connect to the parties, or choose RAP, FedOnce "
+                    "without split epochs, or APC-VFL"
+                )
             self._names = list(self.parties.names)
             self._active = party_name(self._names, self.active)
             own = VerticalPartitioner(
@@ -496,15 +506,16 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
         due = self._due(roster, opening)
+        # Members at home have their rows already; the others are told which to take.
+        if roster.rows is not None:
+            home = {member.name for member in members}
+            for name, said in opening.items():
+                if name not in home:
+                    said |= self.parties.ask_for(name, roster.rows, log)
         if isinstance(self.parties, Federation):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
-        # Members at home have their rows already; the others are told which to take.
-        if roster.rows is not None:
-            home = {member.name for member in members}
-            for name in opening.keys() - home:
-                opening[name]["rows"] = roster.rows
         try:
             # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 
 from skvfl._warnings import warn
 from skvfl.exceptions import InterruptedFitWarning
@@ -98,9 +99,10 @@ class Course:
             Whether a callback, or the user, says that this was the last one.
         """
         puts_off = self._handler is not None
+        attributes = None if so_far is None else partial(_whole, so_far)
         try:
             stop = task.call_on_fit_task_end(
-                **self.rows, reconstruction_attributes=so_far
+                **self.rows, reconstruction_attributes=attributes
             )
         # Callbacks of other libraries end training by this exception.
         except KeyboardInterrupt:
@@ -141,3 +143,9 @@ class Course:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
             self._handler = None
+
+
+def _whole(so_far):
+    """What ``so_far`` gives, or None where some parties are not here to be copied."""
+    attributes = so_far()
+    return attributes if attributes["_parties"] else None

@@ -54,6 +54,40 @@ def rows_without_values(block: Any) -> np.ndarray:
     return empty
 
 
+def take_or_missing(block: Any, positions: np.ndarray) -> Any:
+    """Rows of a table at these positions; missing cells where a position is -1.
+
+    Parameters
+    ----------
+    block : DataFrame or ndarray
+        A party's columns.
+    positions : ndarray of int
+
+    Returns
+    -------
+    rows : DataFrame or ndarray
+    """
+    held = positions >= 0
+    if isinstance(block, np.ndarray):
+        rows = block[positions.clip(0)]
+        if not held.all():
+            kind = rows.dtype.kind
+            # Whole numbers and truth values have no cell that is missing.
+            rows = rows.astype(
+                float if kind in "biu" else rows.dtype if kind == "f" else object
+            )
+            rows[~held] = np.nan
+        return rows
+    frame = nw.from_native(block, eager_only=True)
+    rows = nw.maybe_reset_index(frame[positions.clip(0).tolist()])
+    if held.all():
+        return rows.to_native()
+    flags = nw.new_series("held", held, backend=nw.get_native_namespace(rows))
+    return rows.select(
+        (nw.when(flags).then(nw.col(c))).alias(c) for c in rows.columns
+    ).to_native()
+
+
 def _empty_in_frame(frame: Any) -> np.ndarray:
     empty = np.ones(len(frame), dtype=bool)
     for column in frame.iter_columns():

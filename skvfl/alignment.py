@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from skvfl._rows import take_or_missing
 from skvfl._sklearn import StrOptions, validate_params
 from skvfl.exceptions import AlignmentError
 from skvfl.partition._columns import column_names, look_alike
@@ -51,14 +52,15 @@ class Alignment(NamedTuple):
         "active": [str, Integral],
         "keep": [StrOptions({"active", "intersection"})],
         "duplicates": [StrOptions({"raise", "first", "last"})],
+        "private": ["boolean"],
     },
     prefer_skip_nested_validation=True,
 )
-def align(tables, on, *, active=0, keep="active", duplicates="raise"):
-    """Align the parties' tables by id, in the clear.
+def align(tables, on, *, active=0, keep="active", duplicates="raise", private=False):
+    """Align the parties' tables by id.
 
-    Whoever calls this sees all ids. Between organisations it is for rehearsals, or for
-    ids that everybody may know.
+    Whoever calls this has all tables, and sees all ids. Between organisations it is for
+    rehearsals, or for ids that everybody may know.
 
     Read more in the :ref:`User Guide <alignment>`.
 
@@ -76,6 +78,10 @@ def align(tables, on, *, active=0, keep="active", duplicates="raise"):
     duplicates : {"raise", "first", "last"}, default="raise"
         What happens if an id occurs more than once in a table: an error, or only its
         first or its last row is kept.
+    private : bool, default=False
+        Whether the ids are compared as organisations compare them that do not show
+        them, by private set intersection. The result is the same; it takes about 0.2 ms
+        for each id of a party, and ids must be text or whole numbers.
 
     Returns
     -------
@@ -120,7 +126,11 @@ def align(tables, on, *, active=0, keep="active", duplicates="raise"):
     _check_one_library(keyed)
     _check_columns(keyed, active)
     _check_kinds(keyed, active)
-    positions = match({name: each.ids for name, each in keyed.items()}, active)
+    compare = match
+    if private:
+        # What organisations on machines of their own use is imported where it is due.
+        from skvfl.remote._intersection import match_privately as compare
+    positions = compare({name: each.ids for name, each in keyed.items()}, active)
     held = {name: found >= 0 for name, found in positions.items()}
     everywhere = np.logical_and.reduce(list(held.values()))
     _check_overlap(keyed, active, held, everywhere, keep)
@@ -223,17 +233,7 @@ class _Keyed(NamedTuple):
 
     def take(self, positions):
         """Rows at these positions; cells are missing where a position is -1."""
-        # Position 0 stands in for rows that are not held, until its cells are blanked
-        # below. Without a fresh index, pandas would align the blocks by their old rows.
-        block = nw.maybe_reset_index(self.frame[positions.clip(0).tolist()])
-        held = nw.new_series(
-            "held", positions >= 0, backend=nw.get_native_namespace(block)
-        )
-        if held.all():
-            return block
-        return block.select(
-            (nw.when(held).then(nw.col(c))).alias(c) for c in block.columns
-        )
+        return nw.from_native(take_or_missing(self.frame.to_native(), positions))
 
     def describe(self):
         """Number, kind and examples of the ids."""

@@ -25,6 +25,13 @@ class SettingsError(ShareableError, ValueError):
     """
 
 
+class ConfigurationError(ValueError):
+    """What an organisation has written down about itself cannot be used.
+
+    The message names the file, the key and the cure.
+    """
+
+
 class StateError(ShareableError, RuntimeError):
     """A party was asked for something before the operation that it builds on."""
 
@@ -70,6 +77,14 @@ class PartyTypeError(PartyError, TypeError):
     """A party was given something of the wrong type; also a :class:`TypeError`."""
 
 
+class RefusedError(PartyError):
+    """An organisation does not allow what it was asked for.
+
+    It is there and answers, so a refusal is never taken for a party's absence. The
+    message says what was asked for and what is allowed.
+    """
+
+
 def party_error(party: str, message: str, cause: BaseException) -> PartyError:
     """Error of the kind that ``cause`` is, for people outside the party.
 
@@ -91,6 +106,27 @@ def party_error(party: str, message: str, cause: BaseException) -> PartyError:
     if isinstance(cause, ValueError):
         return PartyValueError(party, message)
     return PartyError(party, message)
+
+
+class WaitingError(RuntimeError):
+    """Files were written for other organisations, whose replies are not here yet.
+
+    Parameters
+    ----------
+    plans : list of path
+        The files that they have to answer.
+    """
+
+    def __init__(self, plans: list) -> None:
+        super().__init__(
+            "replies are due: send these files to the organisations that they are "
+            "named after, put what they send back into the same folder, and call the "
+            f"same method again: {[str(each) for each in plans]}"
+        )
+        self.plans = plans
+
+    def __reduce__(self) -> tuple[type[WaitingError], tuple[list]]:
+        return type(self), (self.plans,)
 
 
 class TrainingError(ShareableError, ValueError):

@@ -16,7 +16,9 @@ from packaging.utils import canonicalize_name
 import skvfl
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("dp", "frames", "plot", "progress")
+EXTRAS = ("dp", "frames", "plot", "progress", "remote", "sql")
+# Distributions whose modules have another name.
+NAMES = {"sklearn": "scikit-learn", "grpc": "grpcio"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_version_and_licence_of_the_installed_package():
 
 
 def test_import_needs_no_extra_and_loads_no_torch():
-    extras = ["matplotlib", "pandas", "polars", "pyarrow", "rich"]
+    extras = ["duckdb", "grpc", "matplotlib", "pandas", "polars", "pyarrow", "rich"]
     code = f"import sys; sys.modules.update(dict.fromkeys({extras}));"
     code += "import skvfl, skvfl.datasets, skvfl.exceptions, skvfl.federation;"
     code += "print([name for name in ('torch', 'skorch') if name in sys.modules])"
@@ -121,7 +123,7 @@ def test_every_import_is_a_requirement():
         at_the_top |= imported_distributions(tree.body)
         anywhere |= imported_distributions(ast.walk(tree))
     assert at_the_top <= requirements()
-    assert anywhere <= requirements("frames", "plot", "progress")
+    assert anywhere <= requirements("frames", "plot", "progress", "remote", "sql")
 
 
 def imported_distributions(nodes):
@@ -133,7 +135,7 @@ def imported_distributions(nodes):
             modules.add(node.module)
     names = {module.split(".")[0] for module in modules}
     names -= {"skvfl", *sys.stdlib_module_names}
-    return {"scikit-learn" if name == "sklearn" else name for name in names}
+    return {NAMES.get(name, name) for name in names}
 
 
 def documented_names():

@@ -15,7 +15,7 @@ from skvfl._random import seed_missing
 from skvfl._rows import explained, rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import InvalidOutputError, SettingsError, ShareableError
-from skvfl.federation import Holding, Party, Settings, operation
+from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import bare, run
 from skvfl.partition._preprocessing import PartyPreprocessor
 
@@ -180,7 +180,7 @@ class EncoderParty(Party):
         self.hold(Inputs(inputs))
         return self._send(inputs[table.aligned])
 
-    @operation
+    @serving
     def represent(self):
         """Representation of rows to be served, all of which this party must hold."""
         block = self.held(Holding).block
@@ -300,7 +300,7 @@ class ActiveParty(EncoderParty):
             self.estimator = self._fit_alone(joint)
         return self.estimator["scale"].n_features_in_
 
-    @operation
+    @serving
     def transform(self, received=None):
         """Representation of rows to be served that the model is given.
 
@@ -318,7 +318,7 @@ class ActiveParty(EncoderParty):
         received = np.hstack(list(received.values()))
         return _represent(self._joint_encoder, received, "joint_encoder")
 
-    @operation
+    @serving
     def predict(self, received=None):
         """Positions of the classes, or targets as a column; see :meth:`transform`."""
         answers = self._answer("predict", received)
@@ -331,12 +331,12 @@ class ActiveParty(EncoderParty):
             raise InvalidOutputError("its model predicted what is none of the classes")
         return codes
 
-    @operation
+    @serving
     def predict_proba(self, received=None):
         """Probability of each class; see :meth:`transform`."""
         return self._answer("predict_proba", received)
 
-    @operation
+    @serving
     def decision_function(self, received=None):
         """Score of each class, or one column of scores; see :meth:`transform`."""
         answers = self._answer("decision_function", received)

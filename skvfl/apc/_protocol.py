@@ -57,6 +57,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "teacher": (1, 5),
     }
 
+    _one_round = True
+
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
         "teacher": [HasMethods(["fit", "predict"]), None],

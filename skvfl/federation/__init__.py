@@ -4,7 +4,7 @@ from skvfl.federation._federation import Federation
 from skvfl.federation._holding import Holding, Labels
 from skvfl.federation._log import CommunicationLog, Message, record_communication
 from skvfl.federation._member import Handle, Member
-from skvfl.federation._party import Party, TransformerParty, operation
+from skvfl.federation._party import Party, TransformerParty, operation, serving
 from skvfl.federation._process import ProcessTransport
 from skvfl.federation._settings import Settings, register
 from skvfl.federation._transport import LocalTransport, Session, Transport
@@ -27,4 +27,5 @@ __all__ = [
     "operation",
     "record_communication",
     "register",
+    "serving",
 ]

@@ -30,9 +30,12 @@ class Federation(Transport):
     ----------
     names : list of str
         All members, in the order of the protocol.
+    one_round : bool
+        Whether it carries one question to each member in a run, and no more.
     """
 
     names: list[str]
+    one_round: bool = False
 
     @abstractmethod
     def connect(
@@ -85,3 +88,22 @@ class Federation(Transport):
             As :meth:`Member.open` takes them.
         """
         return None
+
+    def ask_for(self, name: str, rows: Any, log: CommunicationLog) -> dict[str, Any]:
+        """How a member elsewhere is told which rows a run is about.
+
+        Parameters
+        ----------
+        name : str
+            Of the member.
+        rows : object
+            What :meth:`rows` gave.
+        log : CommunicationLog
+            Of the run, where messages are recorded that this takes.
+
+        Returns
+        -------
+        arguments : dict
+            Of :meth:`Member.open`.
+        """
+        return {"rows": rows}

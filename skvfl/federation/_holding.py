@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from skvfl._rows import take_or_missing
 from skvfl._sklearn import _num_samples, _safe_indexing
 
 
@@ -79,7 +80,12 @@ class Holding:
         return self.n_rows, self.n_columns
 
     def take(self, rows: np.ndarray) -> Holding:
-        """What is held of some rows, by their positions in the block."""
+        """What is held of some rows, by their positions in the block.
+
+        All cells are missing of a row at -1, which is no row of the block.
+        """
+        if rows.size and rows.min() < 0:
+            return Holding(take_or_missing(self.block, rows))
         block = _safe_indexing(self.block, rows)
         own = None if self.rows is None else self.rows[rows]
         labels = None if self.labels is None else self.labels.take(rows)

@@ -42,12 +42,15 @@ class Member:
     fitted : Party or None, default=None
         What it learnt in an earlier run, of which the settings need not speak.
     kept : dict of str to Party, default=None
-        What it learnt in all earlier runs, by the names under which it kept them.
+        What it learnt in all earlier runs, by the names under which it kept them; only
+        ``get`` is used.
     agree : callable, default=None
         ``agree(settings)`` looks at what it is told, and raises a
         :class:`~skvfl.exceptions.SettingsError` where the organisation will not have
         it. By default it plays any role: settings say what leaves it, so an
         organisation with a table of its own should look at them.
+    ids : array-like of str or int, default=None
+        The id of each row of its table, where it has ids; by them rows are agreed on.
     """
 
     name: str
@@ -55,10 +58,13 @@ class Member:
     streams: Mapping[str, np.random.SeedSequence] | None = None
     own: dict[str, Any] = field(default_factory=dict)
     fitted: Party | None = None
-    kept: dict[str, Party] = field(default_factory=dict)
+    kept: Any = field(default_factory=dict)
     agree: Callable[[Settings], None] | None = None
+    ids: Any = None
     # Made by ``open``.
     party: Party | None = None
+    # The list that was asked for last, by its name, and its rows.
+    listed: tuple[Any, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         # Each its own copy: to spawn from a stream changes what comes next, and
@@ -127,6 +133,7 @@ class Member:
         settings: dict[str, Any] | None = None,
         rows: np.ndarray | None = None,
         model: str | None = None,
+        agreed: str | None = None,
     ) -> dict[str, int]:
         """Make the party of a run, or take the one that was fitted.
 
@@ -141,6 +148,9 @@ class Member:
         model : str, default=None
             Name of the fitted party that is taken or gone on from, where it has kept
             several.
+        agreed : str, default=None
+            Name of the kept list of rows in which ``rows`` are positions, or -1: of a
+            row that it does not hold all cells are missing.
 
         Returns
         -------
@@ -155,9 +165,14 @@ class Member:
                 "its run is open already: begin another, because a second party would "
                 "draw its secrets again"
             )
-        holding = self.holding
+        holding, listed = self.holding, None
+        if agreed is not None:
+            listed = self.rows_listed(agreed)
+            rows = np.arange(len(listed)) if rows is None else rows
         if rows is not None:
-            self._check_rows(rows, learns=role is not None)
+            self.check_rows(rows, listed, learns=role is not None)
+            if listed is not None:
+                rows = np.where(rows < 0, -1, listed[rows])
             holding = holding.take(rows)
         # An index or attributes of the whole table say more than the columns do.
         holding = Holding(bare(holding.block), holding.rows, holding.labels)
@@ -175,19 +190,34 @@ class Member:
             "n_empty": int(np.count_nonzero(empty)),
         }
 
-    def _check_rows(self, rows: Any, *, learns: bool) -> None:
-        """Refuse what are no positions of rows."""
+    def rows_listed(self, agreed: Any) -> np.ndarray:
+        """Rows of its table that are on a list which it agreed on; -1 for others'."""
+        # Looked up once: whoever decides whether a run is allowed asks as well.
+        if self.listed is None or self.listed[0] != agreed:
+            find_rows = getattr(self.kept.get(str(agreed)), "find_rows", None)
+            if find_rows is None:
+                raise SettingsError(
+                    "it has no such list of rows: compare the ids again"
+                )
+            self.listed = agreed, find_rows(self.ids)
+        return self.listed[1]
+
+    def check_rows(self, rows: Any, listed: np.ndarray | None, *, learns: bool) -> None:
+        """Refuse what are no positions of rows, in its table or on a list."""
         kind = rows.dtype.kind if isinstance(rows, np.ndarray) else "O"
         if kind not in "iu" or rows.ndim != 1:
             raise SettingsError("rows are no positions: send an array of whole numbers")
-        n_rows = self.holding.n_rows
-        if rows.size and not 0 <= rows.min() <= rows.max() < n_rows:
+        n_rows, first = self.holding.n_rows, 0
+        if listed is not None:
+            n_rows, first = len(listed), -1
+        if rows.size and not first <= rows.min() <= rows.max() < n_rows:
             raise SettingsError(
                 f"it was asked for rows that are not among its {n_rows}: positions "
                 "count from 0"
             )
         # What bounds or hides a row's part counts every row once.
-        if learns and np.unique(rows).size < rows.size:
+        held = rows[rows >= 0]
+        if learns and np.unique(held).size < held.size:
             raise SettingsError("it was asked to learn from a row twice")
 
     def _make(self, role: str, settings: Any) -> Party:
@@ -233,6 +263,7 @@ class Member:
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}
+        self.ids = self.listed = None
 
 
 class Handle(NamedTuple):

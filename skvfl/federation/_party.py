@@ -47,6 +47,21 @@ def operation(method: _Method) -> _Method:
     return method
 
 
+def serving(method: _Method) -> _Method:
+    """Mark an operation that a fitted party also offers when rows are to be predicted.
+
+    Between organisations nothing else is offered then: an operation of training would
+    change, or wear out, the model that is being used.
+    """
+    method.__skvfl_serves__ = True  # type: ignore[attr-defined]
+    return operation(method)
+
+
+def serves(kind: type, operation: str) -> bool:
+    """Whether parties of a class offer an operation when rows are to be predicted."""
+    return getattr(getattr(kind, operation, None), "__skvfl_serves__", False)
+
+
 class Party:
     """One organisation.
 
@@ -297,7 +312,7 @@ class TransformerParty(Party):
         """Fit the transformer on the block held and return its output."""
         return run(self._transformer.fit_transform, self.held(Holding).block)
 
-    @operation
+    @serving
     def transform(self) -> np.ndarray:
         """Return the fitted transformer's output for the block held."""
         return run(self._transformer.transform, self.held(Holding).block)

@@ -200,15 +200,16 @@ class Session(ABC):
         """Names of the parties that still owe a reply to a call that skipped them."""
         return set()
 
-    def halves(self) -> dict[str, Party] | None:
+    def halves(self) -> dict[str, Party]:
         """Copies of what the parties have learnt so far, to predict with.
 
         Returns
         -------
-        halves : dict of str to Party, or None
-            None where what is learnt elsewhere cannot be copied while the run goes on.
+        halves : dict of str to Party
+            None of them where some learn elsewhere: what they have learnt stays there,
+            and is kept when the run is over.
         """
-        return None
+        return {}
 
     @abstractmethod
     def _exchange(

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError, StateError
-from skvfl.federation import Holding, Settings, operation
+from skvfl.federation import Holding, Settings, operation, serving
 from skvfl.federation._party import run
 from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder, fit_privately
 from skvfl.nn._apart import JointNetwork, keep_apart
@@ -329,7 +329,7 @@ class GuestParty(_SplitPart):
         names = ("sampling_rate", "steps", "noise_multiplier")
         return {name: getattr(spent, name) for name in names}
 
-    @operation
+    @serving
     def encode(self):
         """Represent rows."""
         self._require_values()

@@ -20,6 +20,8 @@ from skvfl.exceptions import (
     PartyError,
     PartyTypeError,
     PartyValueError,
+    RefusedError,
+    WaitingError,
 )
 from skvfl.federation import CommunicationLog
 from skvfl.federation._log import current_log
@@ -176,7 +178,9 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return self
 
     def _so_far(self, session, guests=()):
-        halves = session.halves() | dict(guests)
+        halves = session.halves()
+        if halves:
+            halves |= dict(guests)
         parties = {name: halves[name] for name in self._names if name in halves}
         return {"_parties": parties}
 
@@ -290,10 +294,10 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             messages = CommunicationLog()
             try:
                 return name, ask(name, messages), messages, None
-            # A mistake in the input, which zeros must not hide.
-            except (PartyTypeError, PartyValueError):
+            # A mistake in the input, or a refusal, which zeros must not hide.
+            except (PartyTypeError, PartyValueError, RefusedError):
                 raise
-            except PartyError as error:
+            except (PartyError, WaitingError) as error:
                 return name, None, messages, error
 
         log.begin_round()
@@ -303,6 +307,11 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             delayed(attempt)(name) for name in names
         )
         missing = [error for *_, error in attempts if error is not None]
+        # No guest is absent whose answer is under way. After all were asked, so that
+        # one wait is enough.
+        due = [error for error in missing if isinstance(error, WaitingError)]
+        if due:
+            raise WaitingError([plan for error in due for plan in error.plans])
         if missing and self.missing_party == "raise":
             raise PartyError(
                 missing[0].party,
@@ -445,6 +454,10 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _n_unexplained(self, name, n_empty, n_rows, fitting):
         """A guest without any value does not answer: ``missing_party`` speaks of it."""
         return 0 if name != self._active and n_empty == n_rows else n_empty
+
+    @property
+    def _one_round(self):
+        return not self.n_split_epochs
 
     def _encoder_of(self, name):
         """What a guest is told to encode with."""

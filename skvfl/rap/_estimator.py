@@ -194,6 +194,7 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
     _streams = {"prepare": (1, 0), "project": (1, 1), "protect": (1, 2)}
     _roles = (PartySettings, OwnerSettings)
+    _one_round = True
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from skvfl._random import seed_party
 from skvfl._targets import Standard
 from skvfl.exceptions import ShareableError
-from skvfl.federation import Holding, Settings, TransformerParty, operation
+from skvfl.federation import Holding, Settings, TransformerParty, operation, serving
 from skvfl.rap._projection import GaussianProjection, random_matrix
 
 # The paper's number. One alias would show which rows are of one class.
@@ -274,17 +274,17 @@ class ClassOwner(LabelOwner):
     def _draw(self, labels):
         return ClassAliases(labels.n_classes, self._rng, self._protect)
 
-    @operation
+    @serving
     def recover_scores(self, scores, aliases):
         """Scores of classes: the sum over a class's aliases."""
         return self._labels.recover_scores(scores, aliases)
 
-    @operation
+    @serving
     def recover_best(self, scores, aliases):
         """Scores of classes: the best of a class's aliases."""
         return self._labels.recover_best(scores, aliases)
 
-    @operation
+    @serving
     def recover_codes(self, answer):
         """Classes as 0 … K - 1."""
         return self._labels.recover_codes(answer)
@@ -302,7 +302,7 @@ class TargetOwner(LabelOwner):
     def _draw(self, labels):
         return PseudoTarget(labels.values, self._rng, self._protect)
 
-    @operation
+    @serving
     def recover_target(self, answer):
         """Targets in their own units."""
         return self._labels.recover(answer)

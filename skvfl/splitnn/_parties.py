@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from skvfl.federation import Holding, Party, Settings, operation
+from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._explicit import Explicit, Recorded, trainer
@@ -239,7 +239,7 @@ class BottomParty(SplitParty):
         with torch.inference_mode():
             return self._bottom.eval()(values[:1]).shape[1]
 
-    @operation
+    @serving
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
         return infer(self._bottom, self._rows(start, stop)).float().numpy()
@@ -362,12 +362,12 @@ class TopParty(BottomParty):
         rows = slice(start, stop)
         return self.held(Lessons).mean_loss(outputs.float(), rows).item()
 
-    @operation
+    @serving
     def combine(self, start, stop, received):
         """Cut-layer representation of rows."""
         return self._cut_layer(start, stop, received).numpy()
 
-    @operation
+    @serving
     def predict(self, start, stop, received):
         """Probabilities of classes, or targets in their own units."""
         outputs = infer(self._top, self._cut_layer(start, stop, received))

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from skvfl._random import branch, one_way
-from skvfl.federation import Holding, Settings, operation
+from skvfl.federation import Holding, Settings, operation, serving
 from skvfl.nn._build import Optimize
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._steps import batch_bounds, infer, public_order, tensor
@@ -416,7 +416,7 @@ class GuestParty(BottomParty):
         self.drop(Sent)
         self._update()
 
-    @operation
+    @serving
     def explain(self, start, stop):
         """Weight of each prepared column in the party's own encoder."""
         return explain(self._bottom, self._rows(start, stop))
@@ -603,18 +603,18 @@ class HostParty(GuestParty):
         outputs = infer(self._mapping, latent).float()
         return self.held(Lessons).mean_loss(outputs, rows).item()
 
-    @operation
+    @serving
     def embed(self, received):
         """Latent vectors of rows."""
         return infer(self._top, _side_by_side(received)).float().numpy()
 
-    @operation
+    @serving
     def predict(self, received):
         """Probabilities of classes, or targets in their own units."""
         latent = infer(self._top, _side_by_side(received))
         return self._codec.decode(infer(self._mapping, latent).numpy())
 
-    @operation
+    @serving
     def explain_received(self, received):
         """Weight of each column that was sent, of every party."""
         weights = explain(self._top, _side_by_side(received))

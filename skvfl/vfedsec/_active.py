@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skvfl.federation import Holding, operation
+from skvfl.federation import Holding, operation, serving
 from skvfl.nn._labels import Codec
 from skvfl.privacy import seal_ids
 from skvfl.privacy._masks import SERVER
@@ -88,7 +88,7 @@ class ActiveClient(SecureClient):
         self._to_order = to_order
         self._codec = codec
 
-    @operation
+    @serving
     def take_rows(self, n_rows, fitting, imputes, rows):
         """Learn which rows the passive clients hold.
 
@@ -156,7 +156,7 @@ class ActiveClient(SecureClient):
         order = self.held(Order)
         order.rows[:n_train] = order.shuffle(order.rows[:n_train])
 
-    @operation
+    @serving
     def select(self, round_id, start, stop):
         """Select a batch: sealed row ids for the clients, labels for the server.
 
@@ -191,7 +191,7 @@ class ActiveClient(SecureClient):
             )
         return chosen
 
-    @operation
+    @serving
     def answer(self, outputs):
         """Probabilities of classes, or targets in their own units.
 

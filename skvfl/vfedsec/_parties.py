@@ -18,7 +18,7 @@ from torch import nn
 from skvfl._rows import rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import SettingsError, ShareableError
-from skvfl.federation import Holding, Party, operation
+from skvfl.federation import Holding, Party, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._explicit import Explicit, Recorded, trainer
@@ -206,7 +206,7 @@ class SecureClient(Party):
         if hasattr(self, "_bottom"):
             self._bottom.eval()
 
-    @operation
+    @serving
     def say_rows(self, n_rows, fitting, imputes):
         """Say which rows of the run the client holds.
 
@@ -255,7 +255,7 @@ class SecureClient(Party):
         self.hold(Rows(ids, place, block))
         return codes
 
-    @operation
+    @serving
     def commit(self, session):
         """Begin to draw a graph: digest of this client's contribution.
 
@@ -273,17 +273,17 @@ class SecureClient(Party):
         self.hold(Draw(self._ring, clients, session, SERVER))
         return self.held(Draw).commit()
 
-    @operation
+    @serving
     def reveal(self, bound):
         """The contribution, once a digest of all commitments has bound the others'."""
         return self.held(Draw).reveal(bound)
 
-    @operation
+    @serving
     def draw_graph(self, contributions):
         """Learn with whom this client shares masks, and whom it meets in this run."""
         self._join(self.held(Draw).finish(contributions))
 
-    @operation
+    @serving
     def offer_keys(self, session, epoch):
         """Begin a key epoch: public keys for every peer, in the order of the peers.
 
@@ -296,12 +296,12 @@ class SecureClient(Party):
         """
         return self.held(Keys).offer(session, epoch)
 
-    @operation
+    @serving
     def agree_keys(self, parcels):
         """Compute the shared secrets from the peers' public keys; proofs of them."""
         return self.held(Keys).agree(parcels)
 
-    @operation
+    @serving
     def confirm_keys(self, parcels):
         """Check the peers' proofs; the keys are in use from here on."""
         self.held(Keys).confirm(parcels)
@@ -371,7 +371,7 @@ class SecureClient(Party):
             key = self._ring.key(peer, _COLUMNS, sender=sender)
         return hmac.digest(key, described.encode(), "sha256")
 
-    @operation
+    @serving
     def forward(self, round_id, n_rows, training, ids=None):
         """Contribution to the secure layer: masked, and zero for rows not held.
 

@@ -1,0 +1,5 @@
+"""``python -m skvfl`` is the command ``skvfl``."""
+
+from skvfl.remote._cli import main
+
+raise SystemExit(main())

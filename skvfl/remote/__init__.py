@@ -1,0 +1,1 @@
+"""Organisations on machines of their own."""

@@ -1,0 +1,360 @@
+"""One organisation's side of one session: a frame comes in, a frame goes out.
+
+Nothing here knows how frames travel, so that connections and files use the same. A
+session is a fixed sequence: ``hello`` with the version of the protocol, ``open``, the
+operations of the method, and ``keep`` at the end of a fit. Any error ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import skvfl
+from skvfl.exceptions import (
+    PartyError,
+    PartyTypeError,
+    PartyValueError,
+    RefusedError,
+    SettingsError,
+    ShareableError,
+)
+from skvfl.federation import _wire
+from skvfl.federation._member import OPEN, Member
+from skvfl.federation._party import LOGGER, serves
+
+# The first message says it, and whoever speaks another one is told both.
+PROTOCOL = 1
+HELLO, KEEP = "hello", "keep"
+# Ids are compared by a party of this role, which every peer may ask for; what is
+# counted is the comparison.
+IDS_ROLE, MASK_IDS = "ids.keeper", "mask_ids"
+MOST_HEADER = 1 << 20
+# Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
+MOST_BYTES = 1 << 29
+_MOST_LETTERS = 4000
+# An error that answers what could not be read has no number to give back.
+NO_NUMBER = -1
+_KINDS = {
+    kind.__name__: kind
+    for kind in (PartyError, PartyTypeError, PartyValueError, RefusedError)
+}
+_ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
+
+
+def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
+    """The frame that asks for an operation."""
+    return _wire.pack([number, operation, arguments])
+
+
+def pack_hello(number: int) -> bytes:
+    """The frame that every session begins with."""
+    said = {"protocol": PROTOCOL, "version": skvfl.__version__}
+    return pack_request(number, HELLO, **said)
+
+
+def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> Any:
+    """What an organisation answered.
+
+    Parameters
+    ----------
+    name : str
+        Of the organisation.
+    frame : bytes
+        What arrived.
+    number : int
+        Of the request that it has to answer.
+    operation : str
+        What was asked for.
+
+    Raises
+    ------
+    PartyError
+        If it answered with an error, or with what cannot be read.
+    """
+    try:
+        reply = _wire.unpack(frame, MOST_HEADER)
+    except ValueError as exc:
+        fault = f"its reply to {operation!r} cannot be read: {exc}"
+        raise PartyError(name, fault) from None
+    match reply:
+        case [int(answered), "ok", value] if answered == number:
+            return value
+        case [int(answered), "error", str(kind), str(message)] if kind in _KINDS and (
+            answered in (number, NO_NUMBER)
+        ):
+            raise _KINDS[kind](name, message[:_MOST_LETTERS])
+        case [int(), "ok", _] | [int(), "error", _, _]:
+            raise PartyError(
+                name,
+                f"its reply is not to {operation!r}: it came twice, too late or too "
+                "early, or was altered",
+            )
+    raise PartyError(
+        name, f"its reply to {operation!r} is neither an answer nor an error"
+    )
+
+
+class Endpoint:
+    """One organisation's side of one session with one peer.
+
+    Parameters
+    ----------
+    member : Member
+        Made for this session, with what the peer may use of the table.
+    policy : Policy
+        What the peer is allowed.
+    store : Store
+        Where fitted parties are kept.
+    audit : Audit
+        Where the session is written down.
+    """
+
+    def __init__(self, member: Member, policy: Any, store: Any, audit: Any) -> None:
+        self._member = member
+        self._policy = policy
+        self._store = store
+        self._audit = audit
+        self._phase = HELLO
+        self._role: str | None = None
+        self._about: dict[str, Any] = {}
+        self._serves = False
+        self._counts: Counter[str] = Counter()
+        self._bytes = {"bytes_received": 0, "bytes_sent": 0}
+        self._was_refused = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is answered any more."""
+        return self._phase == "over"
+
+    def answer(self, peer: str, frame: _wire.Buffer) -> bytes:
+        """Answer one frame, by an error in words if need be.
+
+        Parameters
+        ----------
+        peer : str
+            Name of the organisation that sent it, as its certificate says.
+        frame : bytes
+            What it sent.
+
+        Returns
+        -------
+        frame : bytes
+        """
+        number = NO_NUMBER
+        self._bytes["bytes_received"] += len(frame)
+        try:
+            number, operation, arguments = self._read(frame)
+            value = self._perform(peer, operation, arguments)
+            sent = _wire.pack([number, "ok", value])
+        except PartyError as exc:
+            sent = self._fail(peer, number, exc)
+        except ShareableError as exc:
+            sent = self._fail(peer, number, PartyValueError(self._name, str(exc)))
+        except TypeError as exc:
+            # Only packing gets here: what operations raise is a PartyError already.
+            LOGGER.debug("a reply to %r could not be packed", peer, exc_info=True)
+            sent = self._fail(peer, number, PartyError(self._name, f"its reply: {exc}"))
+        except Exception as exc:
+            LOGGER.debug("a session with %r failed", peer, exc_info=True)
+            fault = f"{type(exc).__name__} in its own process; the message stays there"
+            sent = self._fail(peer, number, PartyError(self._name, fault))
+        self._bytes["bytes_sent"] += len(sent)
+        return sent
+
+    def close(self, peer: str) -> None:
+        """End the session, and drop the table and what belongs to this run."""
+        if self._counts or self._was_refused:
+            counts = [f"{name} {n}" for name, n in self._counts.items()]
+            self._audit.record("end", peer, operations=counts, **self._bytes)
+            self._counts.clear()
+            self._was_refused = False
+        self._end()
+
+    @property
+    def _name(self) -> str:
+        return self._member.name
+
+    def _end(self) -> None:
+        self._phase = "over"
+        self._member.release()
+        self._member.party = None
+
+    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any]]:
+        if len(frame) > MOST_BYTES:
+            raise self._error(f"a message of {len(frame)} bytes is too long")
+        try:
+            request = _wire.unpack(frame, MOST_HEADER)
+        except ValueError as exc:
+            raise self._error(f"what it was sent cannot be read: {exc}") from None
+        match request:
+            case [int(number), str(operation), dict(arguments)]:
+                return number, operation, arguments
+        raise self._error("what it was sent is no request")
+
+    def _error(self, message: str) -> PartyError:
+        return PartyError(self._name, message)
+
+    def _fail(self, peer: str, number: int, error: PartyError) -> bytes:
+        """The frame of an error, which ends the session."""
+        refused = isinstance(error, RefusedError)
+        self._was_refused = True
+        self._audit.record(
+            "refused" if refused else "failed", peer, why=error.message[:_MOST_LETTERS]
+        )
+        self._end()
+        kind = type(error).__name__
+        kind = kind if kind in _KINDS else "PartyError"
+        return _wire.pack([number, "error", kind, error.message[:_MOST_LETTERS]])
+
+    def _perform(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
+        if self._phase == "over":
+            raise self._error("the session is over: begin another")
+        if self._phase == HELLO and operation != HELLO:
+            raise self._error("a session begins with 'hello'")
+        self._counts[operation[:40]] += 1
+        if operation == HELLO:
+            return self._greet(peer, arguments)
+        if operation == OPEN:
+            return self._open(peer, arguments)
+        if self._phase == OPEN:
+            raise self._error(f"it was asked for {operation!r} before 'open'")
+        if operation == KEEP:
+            return self._keep(peer)
+        return self._ask(peer, operation, arguments)
+
+    def _greet(self, peer: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if self._phase != HELLO:
+            raise self._error("it was greeted already")
+        theirs = arguments.get("protocol")
+        if theirs != PROTOCOL:
+            version = arguments.get("version")
+            raise self._error(
+                f"it speaks protocol {PROTOCOL} (skvfl {skvfl.__version__}), and "
+                f"{peer!r} speaks protocol {theirs!r} (skvfl {version}): install "
+                "versions that speak the same"
+            )
+        self._phase = OPEN
+        said = {
+            "name": self._name,
+            "protocol": PROTOCOL,
+            "version": skvfl.__version__,
+            "time": time.time(),
+        }
+        return said | {"terms": self._policy.terms(peer)}
+
+    def _open(self, peer: str, arguments: dict[str, Any]) -> Any:
+        if self._phase != OPEN:
+            raise self._error("its run is open already: begin another session")
+        if unknown := sorted(arguments.keys() - _ARGUMENTS):
+            raise self._error(f"'open' has no arguments {unknown}")
+        member = self._member
+        member.kept = self._store.shelf(peer)
+        n_rows = self._n_rows(arguments)
+        # Before anything is computed.
+        event = self._allow(peer, arguments, n_rows)
+        held = member.perform(OPEN, arguments)
+        self._phase = "running"
+        self._audit.record(event, peer, role=self._role, rows=n_rows)
+        return held
+
+    def _n_rows(self, arguments: Mapping[str, Any]) -> int:
+        """How many rows of its table a run is about."""
+        member, rows = self._member, arguments.get("rows")
+        if member.ids is None or arguments.get("role") == IDS_ROLE:
+            if isinstance(rows, np.ndarray) and rows.ndim:
+                return len(rows)
+            return member.holding.n_rows
+        agreed = arguments.get("agreed")
+        if agreed is None or not isinstance(rows, np.ndarray):
+            # By positions in the table itself a peer could walk through rows that it
+            # does not have, too.
+            raise RefusedError(
+                self._name,
+                "refused: rows are named by places on a list that was agreed on; "
+                "compare the ids first",
+            )
+        # Rows that it does not have count for nothing: a list can be padded with them.
+        listed = member.rows_listed(agreed)
+        member.check_rows(rows, listed, learns=False)
+        return int(np.count_nonzero((rows >= 0) & (listed[rows] >= 0)))
+
+    def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
+        """Look whether a run is allowed; what it is called in the audit log."""
+        role = arguments.get("role")
+        if role is None:
+            self._role, self._serves = self._role_of(arguments.get("model")), True
+            self._policy.check_prediction(peer, n_rows)
+            return "predict"
+        if not isinstance(role, str):
+            raise PartyValueError(self._name, "a role is a word")
+        self._role = role
+        if role == IDS_ROLE:
+            return "compare ids"
+        model = arguments.get("model")
+        if model is not None and _method_of(self._role_of(model)) != self._method:
+            raise PartyValueError(
+                self._name,
+                "that model is of another method, and cannot be gone on from",
+            )
+        settings = arguments.get("settings")
+        columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
+        told = peer, self._method, role, settings, columns, n_rows
+        self._policy.check_opening(*told)
+        self._about = {"settings": settings}
+        return "fit"
+
+    def _role_of(self, model: Any) -> str:
+        """The part in which a model was fitted."""
+        about = self._member.kept.about(model)
+        if about is None:
+            raise PartyValueError(
+                self._name,
+                "it has no such model of an earlier fit with you; models are kept for "
+                "a while only: fit again",
+            )
+        return str(about["role"])
+
+    @property
+    def _method(self) -> str:
+        return _method_of(self._role)
+
+    def _ask(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
+        self._policy.check_operation(peer, self._method, operation, arguments)
+        if operation == MASK_IDS:
+            masked = arguments.get("masked")
+            n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
+            self._policy.check_alignment(peer, n_ids)
+        party = self._member.party
+        if self._serves and not serves(type(party), operation):
+            raise RefusedError(
+                self._name,
+                f"refused: {operation!r} is nothing that it does for predictions",
+            )
+        value = self._member.perform(operation, arguments)
+        self._policy.check_reply(peer, operation, value)
+        return value
+
+    def _keep(self, peer: str) -> str:
+        """Keep the party that has learnt; the name under which it is kept."""
+        if self._serves:
+            raise self._error("there is nothing to keep of a prediction")
+        party = self._member.dismiss()
+        about = {"role": self._role, **self._about}
+        try:
+            model: str = self._store.shelf(peer).keep(party, about)
+        except SettingsError as exc:
+            why = f"it cannot keep its model: {exc}"
+            raise PartyValueError(self._name, why) from None
+        self._audit.record("keep", peer, role=self._role, model=model)
+        self._end()
+        return model
+
+
+def _method_of(role: str | None) -> str:
+    return str(role).partition(".")[0]

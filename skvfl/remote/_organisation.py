@@ -1,0 +1,47 @@
+"""What an organisation brings to the sessions of its peers, however frames travel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skvfl.exceptions import RefusedError
+from skvfl.federation import Holding, Member
+from skvfl.remote._audit import Audit
+from skvfl.remote._config import PartyConfig
+from skvfl.remote._endpoint import Endpoint
+from skvfl.remote._policy import Policy
+from skvfl.remote._store import Store
+
+
+class Organisation:
+    """What an organisation brings to the sessions of its peers.
+
+    Parameters
+    ----------
+    config : PartyConfig
+        What its file says.
+    table : DataFrame
+        Its table, with the column of ids.
+    """
+
+    def __init__(self, config: PartyConfig, table: Any) -> None:
+        self.config = config
+        self.policy = Policy(config)
+        self.store = Store(config.store / "models")
+        self.audit = Audit(config.audit)
+        self._table = table
+
+    def member(self, peer: str) -> Member:
+        """The organisation as one peer may know it, for one session."""
+        allow = self.config.peer(peer).allow
+        if allow is None:
+            raise RefusedError(
+                self.config.name, f"refused: {peer!r} may ask for nothing"
+            )
+        block = self._table[list(allow.columns)]
+        ids = self._table[self.config.ids]
+        return Member(self.config.name, Holding(block), ids=ids)
+
+    def endpoint(self, peer: str) -> Endpoint:
+        """Its side of one session."""
+        return Endpoint(self.member(peer), self.policy, self.store, self.audit)

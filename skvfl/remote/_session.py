@@ -1,0 +1,282 @@
+"""A session of which some parties are at other organisations."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from skvfl.exceptions import PartyError, PartyValueError
+from skvfl.federation import (
+    CommunicationLog,
+    Handle,
+    Member,
+    Party,
+    Session,
+    _wire,
+)
+from skvfl.federation._replies import NOTHING, Reply
+from skvfl.federation._transport import Measure, answer
+from skvfl.remote._endpoint import HELLO, KEEP, pack_hello, pack_request, read_reply
+
+# A request has so much longer for every byte of it, and less for every byte that its
+# reply may have at most.
+_BYTES_PER_SECOND = 1e6
+_MOST_BYTES_PER_SECOND = 1e7
+_GREETING, _MODEL = Reply(1 << 16), Reply(1 << 10)
+
+
+class _Request(NamedTuple):
+    """What a party still owes a reply to."""
+
+    number: int
+    operation: str
+    expected: Reply
+    extra_seconds: float
+    # Of a reply that nobody waits for any more, but that has to be counted.
+    is_late: bool = False
+
+
+class _Partner:
+    """What one other organisation was asked, and still owes."""
+
+    def __init__(self, name: str, line: Any) -> None:
+        self.name = name
+        self.line = line
+        self.owed: deque[_Request] = deque()
+        self._number = 0
+
+    def ask(self, operation: str, expected: Reply, **arguments: Any) -> Measure:
+        """Send a request without waiting; what its frame measures."""
+        number, self._number = self._number, self._number + 1
+        if operation == HELLO:
+            frame = pack_hello(number)
+        else:
+            frame = pack_request(number, operation, **arguments)
+        self.line.send(frame)
+        seconds = len(frame) / _BYTES_PER_SECOND
+        seconds += expected.n_bytes / _MOST_BYTES_PER_SECOND
+        self.owed.append(_Request(number, operation, expected, seconds))
+        return len(frame), _has_array(frame)
+
+
+class RemoteSession(Session):
+    """A session with members that are at home here, and with partners.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        Those at home.
+    log : CommunicationLog
+        Where messages are recorded.
+    centre : str
+        Name of the organisation that runs the protocol.
+    names : list of str
+        Everybody that takes part, in the order of the protocol.
+    reach : callable
+        ``reach(name)`` gives a line to a partner.
+    timeout : float
+        Seconds that a partner has for a reply, whatever its length.
+    forget : callable, default=None
+        ``forget(name)`` is called where a partner no longer knows the list of rows.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        log: CommunicationLog,
+        centre: str,
+        names: Sequence[str],
+        reach: Callable[[str], Any],
+        timeout: float,
+        forget: Callable[[str], object] = lambda name: None,
+    ) -> None:
+        super().__init__(members, log, centre)
+        self._forget = forget
+        self.names = list(names)
+        self._timeout = timeout
+        self._home = {member.name: member for member in members}
+        self._partners: dict[str, _Partner] = {}
+        self._opened: dict[str, Mapping[str, Any]] = {}
+        try:
+            for name in self.names:
+                if name not in self._home:
+                    self._partners[name] = _Partner(name, reach(name))
+            # Nobody waits for the greeting: it is answered with what comes next.
+            for partner in self._partners.values():
+                sent = partner.ask(HELLO, _GREETING)
+                log.record(centre, partner.name, HELLO, *sent, opening=True)
+        except BaseException:
+            self._abort()
+            raise
+
+    def open(
+        self,
+        each: Mapping[str, Mapping[str, Any]],
+        to: Any = None,
+        reply_to: str | None = None,
+    ) -> dict[str, dict[str, int]]:
+        """Let members make their parties; see :meth:`Session.open`."""
+        self._opened = dict(each)
+        try:
+            return super().open(each, to, reply_to)
+        except PartyError as exc:
+            # Its list has expired, or ids on it have gone from its table.
+            if "compare the ids again" not in exc.message:
+                raise
+            self._forget(exc.party)
+            why = f"{exc.message} (which happens when this is called again)"
+            raise type(exc)(exc.party, why) from None
+
+    def late(self) -> set[str]:
+        """Names of the parties that still owe a reply to a call that skipped them."""
+        return {
+            name
+            for name, partner in self._partners.items()
+            if any(each.is_late for each in partner.owed)
+            and not self._catch_up(partner, only_late=True)
+        }
+
+    def _exchange(
+        self, requests: Mapping[str, Any], skip_late: bool
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        if skip_late:
+            late = self.late()
+            requests = {n: each for n, each in requests.items() if n not in late}
+        start = time.monotonic()
+        sent = {}
+        # First those that are far away: they work while the ones at home do.
+        for name, request in requests.items():
+            if name in self._partners:
+                operation, arguments = request
+                expected = self._expected[name]
+                sent[name] = self._partners[name].ask(operation, expected, **arguments)
+        exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {
+            name: self._ask_home(name, request)
+            for name, request in requests.items()
+            if name in self._home
+        }
+        for name in requests:
+            if name not in self._partners:
+                continue
+            partner = self._partners[name]
+            if self._expected[name] is NOTHING:
+                # It does what comes next after this, so nobody has to wait; an error
+                # arrives before the next answer that is waited for.
+                nothing = _wire.measure([partner.owed[-1].number, "ok", None])
+                exchanged[name] = None, sent[name], nothing
+                continue
+            reply = self._receive(partner, start, skip_late)
+            value, received = (None, None) if reply is None else reply
+            exchanged[name] = value, sent[name], received
+        return {name: exchanged[name] for name in requests}
+
+    def _ask_home(self, name: str, request: Any) -> tuple[Any, Measure, Measure]:
+        copy = name != self.centre
+        (operation, arguments), sent = _wire.deliver(request, copy=copy)
+        reply, received = answer(self._home[name], operation, arguments, copy=copy)
+        return reply[1], sent, received
+
+    def _receive(
+        self, partner: _Partner, start: float, skip_late: bool
+    ) -> tuple[Any, Measure] | None:
+        """The reply to the request that was made last; None if it is late."""
+        while True:
+            request = partner.owed[0]
+            patience = self._timeout
+            if not skip_late:
+                patience += request.extra_seconds
+            # Counted from the start of the call: all partners work at the same time.
+            left = max(start + patience - time.monotonic(), 0.0)
+            reply = self._next_reply(partner, left)
+            if reply is None and skip_late:
+                last = partner.owed.pop()
+                partner.owed.append(last._replace(is_late=True))
+                return None
+            if reply is None:
+                raise PartyError(
+                    partner.name,
+                    f"no reply to {request.operation!r} within {patience:g} seconds "
+                    "(the timeout of connect, and more for long messages)",
+                )
+            if not partner.owed:
+                return reply
+
+    def _next_reply(
+        self, partner: _Partner, seconds: float
+    ) -> tuple[Any, Measure] | None:
+        """Reply to the oldest open request; None if it does not arrive in time."""
+        frame = partner.line.receive(seconds)
+        if frame is None:
+            return None
+        request = partner.owed.popleft()
+        number, operation = request.number, request.operation
+        value = read_reply(partner.name, frame, number, operation)
+        if request.expected is NOTHING and (fault := NOTHING.fault(value)):
+            raise PartyError(partner.name, f"{fault} (in reply to {operation!r})")
+        measure = len(frame), _has_array(frame)
+        if operation == HELLO or request.is_late:
+            self.log.record(
+                *(partner.name, self.centre, operation, *measure),
+                opening=operation == HELLO,
+            )
+        return value, measure
+
+    def _catch_up(self, partner: _Partner, *, only_late: bool) -> bool:
+        """Take in replies that are due; whether all have arrived."""
+        start = time.monotonic()
+        while partner.owed:
+            if only_late and not any(each.is_late for each in partner.owed):
+                return True
+            left = 0.0 if only_late else start + self._timeout - time.monotonic()
+            if self._next_reply(partner, max(left, 0.0)) is None:
+                return False
+        return True
+
+    def _dismiss(self) -> dict[str, Party]:
+        for name, partner in self._partners.items():
+            # What serves a prediction has learnt nothing in it.
+            if self._opened[name]["role"] is not None:
+                sent = partner.ask(KEEP, _MODEL)
+                self._record(self.centre, name, KEEP, sent)
+        start = time.monotonic()
+        home: dict[str, Any] = {}
+        for name in self.names:
+            if name in self._home:
+                home[name] = self._home[name].dismiss()
+            else:
+                home[name] = Handle(name, self._model_of(self._partners[name], start))
+        return home
+
+    def _model_of(self, partner: _Partner, start: float) -> str:
+        """Under which name a partner has kept what it learnt."""
+        model = self._opened[partner.name].get("model")
+        while partner.owed:
+            keeps = partner.owed[-1].operation == KEEP
+            # Errors of what was not waited for have to arrive before the session ends.
+            reply = self._receive(partner, start, skip_late=False)
+            if keeps and reply is not None:
+                model, received = reply
+                self._record(partner.name, self.centre, KEEP, received)
+        if not isinstance(model, str):
+            raise PartyValueError(partner.name, "it did not name what it has kept")
+        return model
+
+    def _record(self, sender: str, receiver: str, what: str, sent: Measure) -> None:
+        # Where no round was begun, the whole session belongs to an opening.
+        opening = not self.log.n_rounds
+        self.log.record(sender, receiver, what, *sent, opening=opening)
+
+    def _abort(self) -> None:
+        for partner in self._partners.values():
+            partner.line.close()
+        for member in self._home.values():
+            member.release()
+
+
+def _has_array(frame: bytes) -> bool:
+    """Whether a frame has more than its header."""
+    start = len(_wire.MAGIC) + 4
+    length = int.from_bytes(frame[start - 4 : start], "little")
+    return len(frame) > start + length

@@ -1,0 +1,326 @@
+"""One organisation's side of a session, without any connection."""
+
+import contextlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from _partners import PLENTY, exchange_keys, partner_config
+from sklearn.preprocessing import OneHotEncoder
+
+import skvfl
+from skvfl.exceptions import PartyError, PartyValueError, RefusedError
+from skvfl.federation import Holding, Member, _wire
+from skvfl.remote._audit import Audit
+from skvfl.remote._endpoint import (
+    PROTOCOL,
+    Endpoint,
+    pack_hello,
+    pack_request,
+    read_reply,
+)
+from skvfl.remote._organisation import Organisation
+from skvfl.remote._session import RemoteSession
+
+SETTINGS = {"bottom": [4], "cut_width": 3, "lr": 0.1}
+N_ROWS = 40
+OPENING = {
+    "role": "splitnn.passive",
+    "settings": SETTINGS,
+    "rows": np.arange(N_ROWS),
+}
+
+
+class Plain(Organisation):
+    """Without ids, so that rows are named by their positions."""
+
+    def member(self, peer):
+        member = super().member(peer)
+        return Member(member.name, member.holding)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    exchange_keys(tmp_path, ["bank", "shop"])
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "customer": np.arange(N_ROWS),
+            "spend": rng.normal(size=N_ROWS),
+            "plan": rng.choice(["basic", "family"], N_ROWS),
+        }
+    )
+    config = partner_config(tmp_path, "shop", ["spend", "plan"])
+    return Plain(config, table)
+
+
+class Talk:
+    """Asks an endpoint, as a session would."""
+
+    def __init__(self, shop, peer="bank"):
+        self.endpoint, self.peer, self.number = shop.endpoint(peer), peer, 0
+
+    def frame(self, frame, operation="?"):
+        reply = self.endpoint.answer(self.peer, frame)
+        return read_reply("shop", reply, self.number, operation)
+
+    def hello(self):
+        return self.frame(pack_hello(self.number))
+
+    def ask(self, operation, **arguments):
+        self.number += 1
+        return self.frame(pack_request(self.number, operation, **arguments), operation)
+
+
+def fitted(shop):
+    talk = Talk(shop)
+    talk.hello()
+    talk.ask("open", **OPENING)
+    talk.ask("prepare", seed=0)
+    return talk.ask("keep")
+
+
+def test_a_session_is_a_sequence_and_leaves_a_model(shop):
+    model = fitted(shop)
+    talk = Talk(shop)
+    assert talk.hello()["terms"]["fits left today"] == PLENTY["fits_per_day"] - 1
+    held = talk.ask("open", role=None, model=model, rows=np.arange(3))
+    assert held == {"n_columns": 2, "n_rows": 3, "n_empty": 0}
+    assert talk.ask("represent", start=0, stop=3).shape == (3, 3)
+    events = [line.split('"event": "')[1].split('"')[0] for line in audit(shop)]
+    assert events == ["fit", "keep", "predict"]
+    talk.endpoint.close("bank")
+    assert '"event": "end"' in audit(shop)[-1]
+
+
+def audit(shop):
+    return shop.config.audit.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    "operation", ["prepare", "begin_epoch", "backward", "remember", "recall", "keep"]
+)
+def test_predictions_offer_no_training(shop, operation):
+    talk = Talk(shop)
+    talk.hello()
+    talk.ask("open", role=None, model=fitted(shop), rows=np.arange(3))
+    with pytest.raises(PartyError, match=r"for predictions|of a prediction"):
+        talk.ask(operation)
+
+
+def test_another_peer_has_no_such_model(shop):
+    model = fitted(shop)
+    peers = dict(shop.config.peers)
+    peers["rival"] = peers["bank"]
+    object.__setattr__(shop.config, "peers", peers)
+    shop.policy._rules["rival"] = peers["bank"].allow
+    talk = Talk(shop, "rival")
+    talk.hello()
+    with pytest.raises(PartyValueError, match="no such model of an earlier fit"):
+        talk.ask("open", role=None, model=model, rows=np.arange(3))
+
+
+def test_a_model_of_another_method_is_not_gone_on_from(shop):
+    talk = Talk(shop)
+    talk.hello()
+    opening = {"role": "fedonce.split", "settings": {}, "rows": np.arange(N_ROWS)}
+    with pytest.raises(PartyValueError, match="of another method"):
+        talk.ask("open", model=fitted(shop), **opening)
+
+
+@pytest.mark.parametrize("model", ["x", "../bank", None, 3, "0" * 32])
+def test_names_of_models_are_no_paths(shop, model):
+    talk = Talk(shop)
+    talk.hello()
+    with pytest.raises(PartyValueError, match="no such model"):
+        talk.ask("open", role=None, model=model, rows=np.arange(3))
+
+
+def test_another_version_is_told_both(shop):
+    talk = Talk(shop)
+    said = {"protocol": PROTOCOL + 1, "version": "9.9"}
+    both = (
+        rf"protocol {PROTOCOL} \(skvfl {skvfl.__version__}\).*protocol {PROTOCOL + 1} "
+    )
+    with pytest.raises(PartyError, match=both + r"\(skvfl 9.9\)"):
+        talk.frame(pack_request(0, "hello", **said))
+
+
+@pytest.mark.parametrize(
+    ("operations", "message"),
+    [
+        (["open"], "a session begins with 'hello'"),
+        (["hello", "hello"], "greeted already"),
+        (["hello", "prepare"], "before 'open'"),
+        (["hello", "keep"], "before 'open'"),
+        (["hello", "open", "open"], "open already"),
+        (["hello", "open", "dismiss"], "'dismiss' is not allowed"),
+        (["hello", "open", "perform"], "'perform' is not allowed"),
+        (["hello", "open", "keep", "prepare"], "is over"),
+    ],
+)
+def test_what_is_out_of_order_ends_the_session(shop, operations, message):
+    talk = Talk(shop)
+    hello = {"protocol": PROTOCOL, "version": "1"}
+    arguments = {"hello": hello, "open": OPENING}
+    for operation in operations[:-1]:
+        talk.ask(operation, **arguments.get(operation, {}))
+    last = operations[-1]
+    with pytest.raises(PartyError, match=message):
+        talk.ask(last, **arguments.get(last, {}))
+    with pytest.raises(PartyError, match="is over"):
+        talk.ask("prepare", seed=0)
+
+
+def test_rows_are_named_by_an_agreed_list_where_there_are_ids(shop):
+    endpoint = Endpoint(
+        Organisation.member(shop, "bank"), shop.policy, shop.store, shop.audit
+    )
+    talk = Talk(shop)
+    talk.endpoint = endpoint
+    talk.hello()
+    with pytest.raises(RefusedError, match="compare the ids first"):
+        talk.ask("open", **OPENING)
+
+
+def test_what_it_keeps_is_plain_and_forgotten(shop):
+    shelf = shop.store.shelf("bank")
+    model = fitted(shop)
+    (path,) = shop.store.folder.rglob("*.model")
+    assert b"pickle" not in path.read_bytes()
+    assert shelf.about(model)["settings"] == SETTINGS
+    assert path.stat().st_mode & 0o077 == 0
+    shop.store.most_bytes = int(2.5 * path.stat().st_size)
+    models = [model, *(fitted(shop) for _ in range(5))]
+    assert len([*shop.store.folder.rglob("*.model")]) == 2
+    assert shelf.about(models[-1]) is not None
+    shop.store.keep_days = 0
+    assert shop.store.shelf("bank").get(models[-1]) is None
+    shop.store.tidy()
+    assert not [*shop.store.folder.rglob("*.model")]
+
+
+def test_a_table_of_words_is_kept_and_read_again(shop):
+    from skvfl.remote._state import from_state, to_state
+
+    words = np.array([["b"], ["a"], ["c"]], object)
+    encoder = OneHotEncoder(sparse_output=False).fit(words)
+    again = from_state(_wire.unpack(_wire.pack(to_state(encoder))))
+    np.testing.assert_array_equal(again.transform(words), encoder.transform(words))
+
+
+class Anything:
+    """Allows everything at once; a real policy writes counts to a file."""
+
+    def terms(self, peer):
+        return {}
+
+    def allow(self, *asked):
+        pass
+
+    check_opening = check_prediction = check_alignment = allow
+    check_operation = check_reply = allow
+
+
+def mutations(frames, n, seed):
+    """Frames that were cut, lengthened, or changed in some bytes or words."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        frame = bytearray(frames[rng.integers(len(frames))])
+        kind = rng.integers(6)
+        if kind == 0:
+            frame = frame[: rng.integers(len(frame) + 1)]
+        elif kind == 1:
+            frame = frame + rng.bytes(rng.integers(1, 40))
+        elif kind == 2:
+            frame = bytearray(rng.bytes(rng.integers(60)))
+        elif kind == 3:
+            start, stop = sorted(rng.integers(0, len(frame), 2))
+            frame[start:stop] = frame[int(rng.integers(len(frame))) :][: stop - start]
+        else:
+            # Mostly where words and shapes are.
+            size = min(len(frame), 300 if kind == 4 else len(frame))
+            for _ in range(rng.integers(1, 5)):
+                frame[rng.integers(size)] = rng.integers(256)
+        yield bytes(frame)
+
+
+def test_no_frame_that_arrives_brings_an_organisation_down(shop):
+    """4,000 frames to the organisation that is asked."""
+    model = fitted(shop)
+    shop.policy, shop.audit = Anything(), Audit(None)
+    requests = [
+        pack_hello(0),
+        pack_request(1, "open", **OPENING),
+        pack_request(1, "open", role=None, model=model, rows=np.arange(5)),
+        pack_request(1, "open", role="ids.keeper", settings={}),
+        pack_request(2, "prepare", seed=0),
+        pack_request(3, "begin_epoch", seed=0, n_train=10),
+        pack_request(4, "forward", start=0, stop=5),
+        pack_request(5, "backward", gradient=np.zeros((5, 3), np.float32)),
+        pack_request(6, "represent", start=0, stop=5),
+        pack_request(7, "keep"),
+    ]
+    n_answered = 0
+    for i, frame in enumerate(mutations(requests, 4000, seed=0)):
+        talk = Talk(shop)
+        if i % 3:
+            talk.hello()
+        if i % 9 == 2:
+            talk.ask("open", **OPENING)
+        talk.number = 5
+        reply = talk.endpoint.answer("bank", frame)
+        answer = _wire.unpack(reply)
+        assert answer[1] in ("ok", "error")
+        n_answered += answer[1] == "ok"
+        talk.endpoint.close("bank")
+    # Some mutations leave a request as good as it was.
+    assert 0 < n_answered < 2000
+
+
+class Canned:
+    """A line on which whatever is due arrives."""
+
+    def __init__(self, frames):
+        self.frames = [*frames]
+
+    def send(self, frame):
+        pass
+
+    def receive(self, seconds):
+        return self.frames.pop(0)
+
+    def close(self):
+        pass
+
+
+def test_no_frame_that_arrives_brings_the_asking_side_down():
+    """6,500 frames to the organisation that asks."""
+    held = {"n_columns": 2, "n_rows": 5, "n_empty": 0}
+    hello = _wire.pack([0, "ok", {"name": "shop", "protocol": PROTOCOL}])
+    opened = _wire.pack([1, "ok", held])
+    replies = [
+        hello,
+        opened,
+        _wire.pack([1, "error", "PartyError", "no"]),
+        _wire.pack([1, "ok", np.zeros((5, 3), np.float32)]),
+    ]
+    n_answered = 0
+    for i, frame in enumerate(mutations(replies, 6500, seed=1)):
+        frames = [frame, opened] if i % 2 else [hello, frame]
+        log = skvfl.CommunicationLog()
+        there = Canned(frames)
+        reach = {"shop": there}.__getitem__
+        session = RemoteSession([], log, "bank", ["shop"], reach, 1.0)
+        # Whatever else is raised fails the test.
+        with contextlib.suppress(PartyError), session:
+            said = session.open({"shop": {"role": None, "model": "x"}})
+            assert said["shop"].keys() == held.keys()
+            n_answered += 1
+    assert 0 < n_answered < 4000
+
+
+def test_an_organisation_that_has_no_table_for_a_peer_says_so(shop):
+    assert isinstance(shop.member("bank").holding, Holding)
+    with pytest.raises(RefusedError, match="is no peer"):
+        shop.endpoint("stranger")
