@@ -11,6 +11,8 @@ from skvfl.exceptions import TrainingError
 
 # The least that a sum of weights is divided by: it leaves a loss of zero at zero.
 TINY = torch.finfo(torch.float32).tiny
+# Rows that go through a network at once where nothing is learnt.
+PIECE = 4096
 
 
 def epoch_loss(batches):
@@ -52,14 +54,38 @@ def check_held_out(weight):
         )
 
 
-def infer(network, inputs):
-    """Outputs in evaluation mode and double precision.
+def infer(network, inputs, dtype=torch.float64):
+    """Outputs in evaluation mode and double precision, rounded to a data type.
 
-    Rounding then does not depend on which rows are asked for together.
+    Rounding then does not depend on which rows are asked for together. They are taken
+    in pieces, because what layers put out in double precision is many times a table.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Any network.
+    inputs : torch.Tensor
+        Rows.
+    dtype : torch.dtype, default=torch.float64
+        Of the outputs.
+
+    Returns
+    -------
+    outputs : torch.Tensor
     """
     with torch.inference_mode():
         # A copy, because training goes on in single precision.
-        return copy.deepcopy(network).double().eval()(inputs.double())
+        network = copy.deepcopy(network).double().eval()
+        first, *others = inputs.split(PIECE)
+        outputs = network(first.double()).to(dtype)
+        if not others:
+            return outputs
+        whole = outputs.new_empty(len(inputs), *outputs.shape[1:])
+        whole[:PIECE] = outputs
+        for i, piece in enumerate(others, 1):
+            rows = slice(i * PIECE, i * PIECE + len(piece))
+            whole[rows] = network(piece.double())
+        return whole
 
 
 def batch_bounds(n_rows, batch_size):

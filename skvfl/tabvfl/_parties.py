@@ -604,7 +604,7 @@ class HostParty(GuestParty):
     @operation
     def embed(self, received):
         """Latent vectors of rows."""
-        return infer(self._top, _side_by_side(received)).float().numpy()
+        return infer(self._top, _side_by_side(received), torch.float32).numpy()
 
     @operation
     def predict(self, received):
