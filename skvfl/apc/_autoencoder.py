@@ -253,7 +253,9 @@ class AutoencoderTransformer(
         if not np.isfinite(target[known]).all():
             raise ValueError("latent_target is not finite in a row of has_target")
         # Zeros, because the loss weighs all rows, and NaN times zero is NaN.
-        return np.where(known[:, None], target, 0), known.astype(np.float32)
+        if not known.all():
+            target = np.where(known[:, None], target, 0)
+        return target, known.astype(np.float32)
 
     def transform(self, X):
         """Latent vectors of rows.

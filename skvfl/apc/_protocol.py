@@ -137,15 +137,19 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         """The paper's four steps: encode, send once, join, and learn to be alone."""
         task = context.subcontext(task_name="encode and send")
         task.call_on_fit_task_begin(estimator=self)
-        received = None
         if self._federates:
             received = self._gather(session, "encode", n_aligned)
             self._widths = {name: sent.shape[1] for name, sent in received.items()}
+            # One after the other, so that no two copies of all of them are in memory.
+            for name in self._widths:
+                sent = received.pop(name)
+                session.tell("receive", to=[self._active], sent=sent)
+                del sent
         task.call_on_fit_task_end(estimator=self)
         task = context.subcontext(task_name="distil and learn")
         task.call_on_fit_task_begin(estimator=self)
         width = Count(1, OWN_WIDTH)
-        self._width = session.ask(self._active, "learn", reply=width, received=received)
+        self._width = session.ask(self._active, "learn", reply=width)
         task.call_on_fit_task_end(estimator=self)
 
     def _gather(self, session, operation, n_rows):

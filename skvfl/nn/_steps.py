@@ -124,7 +124,12 @@ def public_order(seed, n_rows):
 
 def tensor(array):
     """Single-precision tensor; of the array's own memory where torch can use it."""
-    array = np.asarray(array, dtype=np.float32)
+    return shared(np.asarray(array, dtype=np.float32))
+
+
+def shared(array):
+    """Tensor of an array's data type; see :func:`tensor`."""
+    array = np.asarray(array)
     # torch warns of memory that it may not write to, where writing would be a fault,
     # and refuses rows or columns that are stored in reverse.
     usable = array.flags.writeable and min(array.strides, default=0) >= 0

@@ -23,7 +23,14 @@ from skvfl.nn._apart import is_apart, is_plain
 from skvfl.nn._autoencoder import Autoencoder, ExplicitAutoencoder
 from skvfl.nn._build import FusedAdam
 from skvfl.nn._explicit import ExplicitModule, links_of, loss_and_gradient
-from skvfl.nn._steps import TINY, batch_bounds, check_held_out, check_parameters, tensor
+from skvfl.nn._steps import (
+    TINY,
+    batch_bounds,
+    check_held_out,
+    check_parameters,
+    shared,
+    tensor,
+)
 
 
 def train(module, inputs, targets=None, *, max_epochs, report=None, **settings):
@@ -133,7 +140,7 @@ class Training:
         device="cpu",
     ):
         inputs, targets = _tuple(inputs), _tuple(targets)
-        data = [*map(tensor, inputs), *(torch.tensor(np.asarray(t)) for t in targets)]
+        data = [*map(tensor, inputs), *map(shared, targets)]
         if weights is not None:
             data.append(tensor(weights))
         # Of its own, so that torch's global generator is left as it was.
