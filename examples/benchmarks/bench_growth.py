@@ -35,6 +35,16 @@ from skvfl import (
 )
 
 ONE_EPOCH = {"max_epochs": 1, "random_state": 0}
+
+
+def tabvfl(parties):
+    """TabVFL as wide as its parties need it."""
+    width = max(8, parties)
+    return TabVFLClassifier(
+        parties=parties, n_d=width, pretraining_epochs=1, **ONE_EPOCH
+    )
+
+
 METHODS = {
     "partition": partial(VerticalPartitioner, random_state=0),
     "RAP": partial(
@@ -44,7 +54,7 @@ METHODS = {
     "APC-VFL": partial(APCVFLClassifier, **ONE_EPOCH),
     "SplitNN": partial(SplitNNClassifier, **ONE_EPOCH),
     "vFedSec": partial(VFedSecClassifier, **ONE_EPOCH),
-    "TabVFL": partial(TabVFLClassifier, pretraining_epochs=1, **ONE_EPOCH),
+    "TabVFL": tabvfl,
 }
 # What stays as it is while one number varies.
 USUAL = {
