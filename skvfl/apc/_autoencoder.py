@@ -253,7 +253,9 @@ class AutoencoderTransformer(
         if not np.isfinite(target[known]).all():
             raise ValueError("latent_target is not finite in a row of has_target")
         # Zeros, because the loss weighs all rows, and NaN times zero is NaN.
-        return np.where(known[:, None], target, 0), known.astype(np.float32)
+        if not known.all():
+            target = np.where(known[:, None], target, 0)
+        return target, known.astype(np.float32)
 
     def transform(self, X):
         """Latent vectors of rows.
@@ -270,7 +272,7 @@ class AutoencoderTransformer(
         check_is_fitted(self)
         settings = {"dtype": np.float32, "accept_sparse": "csr", "reset": False}
         X = unquoted(validate_data, self, X, **settings)
-        return infer(self.module_.encoder, tensor(_dense(X))).float().numpy()
+        return infer(self.module_.encoder, tensor(_dense(X)), torch.float32).numpy()
 
     def inverse_transform(self, X):
         """Rebuild columns from latent vectors.
@@ -291,7 +293,7 @@ class AutoencoderTransformer(
                 f"X has {X.shape[1]} columns where the latent vector has "
                 f"{self._n_features_out}"
             )
-        return infer(self.module_.decoder, tensor(X)).float().numpy()
+        return infer(self.module_.decoder, tensor(X), torch.float32).numpy()
 
     @property
     def _n_features_out(self):

@@ -60,6 +60,14 @@ class Inputs:
     values: np.ndarray
 
 
+@dataclass
+class Received:
+    """What all parties sent of the aligned rows."""
+
+    after: ClassVar = "receive"
+    parts: list[np.ndarray]
+
+
 # What parties are told
 
 
@@ -269,13 +277,15 @@ class ActiveParty(EncoderParty):
         self.hold(Lessons(labels.values[rows], known[rows], weights))
 
     @operation
-    def learn(self, received=None):
-        """Steps 2 to 4 of the method, with what all parties sent of aligned rows.
+    def receive(self, sent):
+        """Take what one party sent of the aligned rows; the parties come in order."""
+        if not self.holds(Received):
+            self.hold(Received([]))
+        self.held(Received).parts.append(sent)
 
-        Parameters
-        ----------
-        received : dict of str to ndarray or None, default=None
-            Representations; None where nobody was asked.
+    @operation
+    def learn(self):
+        """Steps 2 to 4 of the method, with what was received, if anybody was asked.
 
         Returns
         -------
@@ -287,12 +297,7 @@ class ActiveParty(EncoderParty):
         # read.
         if is_classifier(self._model):
             self._classes = np.unique(lessons.labels[lessons.labelled])
-        joint = None
-        if received is not None:
-            received = np.hstack(list(received.values()))
-            # On aligned rows only: of others the joint representation does not exist.
-            self._joint_encoder.fit(received)
-            joint = _represent(self._joint_encoder, received, "joint_encoder")
+        joint = self._join() if self.holds(Received) else None
         if self._inference == "joint":
             aligned = self.held(OwnTable).aligned
             self.estimator = self._fit_model(self._model, joint, aligned)
@@ -351,6 +356,15 @@ class ActiveParty(EncoderParty):
         features = run(steps.transform, shown)
         return np.asarray(getattr(self.estimator[-1], method)(features))
 
+    def _join(self):
+        """Fit the joint encoder; the joint representation of the aligned rows."""
+        received = np.hstack(self.held(Received).parts)
+        # The largest arrays of a fit: nobody keeps them, or their parts, for longer.
+        self.drop(Received)
+        # On aligned rows only: of others the joint representation does not exist.
+        self._joint_encoder.fit(received)
+        return _represent(self._joint_encoder, received, "joint_encoder")
+
     def _fit_alone(self, joint):
         """Pipeline from this party's columns to predictions."""
         table = self.held(OwnTable)
@@ -364,8 +378,10 @@ class ActiveParty(EncoderParty):
             target = self._target(joint, table.aligned)
         elif self._distillation == "prediction":
             guessed = self._guess(joint, table.aligned)
+        del joint
         with explained(self._active_encoder, inputs):
             self._active_encoder.fit(inputs, **target)
+        target.clear()
         enriched = _represent(self._active_encoder, inputs, "active_encoder")
         model = self._fit_model(self._model, enriched, slice(None), guessed)
         steps = [
@@ -389,6 +405,8 @@ class ActiveParty(EncoderParty):
                 f"active_encoder has n_components={width} and cannot imitate the joint "
                 f"representation, which has {joint.shape[1]}"
             )
+        if aligned.all():
+            return {"latent_target": joint, "has_target": aligned}
         target = np.zeros((len(aligned), width), np.float32)
         target[aligned] = joint
         return {"latent_target": target, "has_target": aligned}
@@ -447,11 +465,12 @@ class ActiveParty(EncoderParty):
             )
         # Representations have no unit, and a linear model's penalty depends on it.
         scale = PartyPreprocessor(dtype="float64").fit(representation)
-        features = run(scale.transform, representation)
-        known = features[labelled]
+        # In double precision, so only of rows that are learnt from.
+        known = representation if labelled.all() else representation[labelled]
+        known = run(scale.transform, known)
         if guessed is not None:
             among, more, confidence = guessed
-            known = np.vstack([known, features[among]])
+            known = np.vstack([known, run(scale.transform, representation[among])])
             if weights is not None or confidence is not None:
                 own = np.ones(len(labels)) if weights is None else weights
                 added = np.ones(len(more)) if confidence is None else confidence

@@ -138,14 +138,18 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     def _learn(self, session, n_aligned, course):
         """The paper's four steps: encode, send once, join, and learn to be alone."""
         task = course.begin("encode and send")
-        received = None
         if self._federates:
             received = self._gather(session, "encode", n_aligned)
             self._widths = {name: sent.shape[1] for name, sent in received.items()}
+            # One after the other, so that no two copies of all of them are in memory.
+            for name in self._widths:
+                sent = received.pop(name)
+                session.tell("receive", to=[self._active], sent=sent)
+                del sent
         course.end(task)
         task = course.begin("distil and learn")
         width = Count(1, OWN_WIDTH)
-        self._width = session.ask(self._active, "learn", reply=width, received=received)
+        self._width = session.ask(self._active, "learn", reply=width)
         course.end(task, partial(self._so_far, session))
 
     def _so_far(self, session):

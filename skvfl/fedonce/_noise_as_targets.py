@@ -340,7 +340,7 @@ class NoiseAsTargetsEncoder(
         """
         check_is_fitted(self)
         X = unquoted(validate_data, self, X, dtype=np.float32, reset=False)
-        return infer(self.module_, tensor(X)).float().numpy()
+        return infer(self.module_, tensor(X), torch.float32).numpy()
 
     @property
     def _n_features_out(self):

@@ -13,6 +13,8 @@ from skvfl.exceptions import TrainingError
 
 # The least that a sum of weights is divided by: it leaves a loss of zero at zero.
 TINY = torch.finfo(torch.float32).tiny
+# Rows that go through a network at once where nothing is learnt.
+PIECE = 4096
 
 
 def epoch_loss(batches):
@@ -65,13 +67,37 @@ def check_held_out(weight):
         )
 
 
-def infer(network, inputs):
-    """Outputs in evaluation mode and double precision.
+def infer(network, inputs, dtype=torch.float64):
+    """Outputs in evaluation mode and double precision, rounded to a data type.
 
-    Rounding then does not depend on which rows are asked for together.
+    Rounding then does not depend on which rows are asked for together. They are taken
+    in pieces, because what layers put out in double precision is many times a table.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Any network.
+    inputs : torch.Tensor
+        Rows.
+    dtype : torch.dtype, default=torch.float64
+        Of the outputs.
+
+    Returns
+    -------
+    outputs : torch.Tensor
     """
     with torch.inference_mode():
-        return in_double(network)(inputs.double())
+        network = in_double(network)
+        first, *others = inputs.split(PIECE)
+        outputs = network(first.double()).to(dtype)
+        if not others:
+            return outputs
+        whole = outputs.new_empty(len(inputs), *outputs.shape[1:])
+        whole[:PIECE] = outputs
+        for i, piece in enumerate(others, 1):
+            rows = slice(i * PIECE, i * PIECE + len(piece))
+            whole[rows] = network(piece.double())
+        return whole
 
 
 # Layers that hold nothing but parameters, buffers, layers, and what a copy may share.
@@ -178,7 +204,12 @@ def public_order(seed, n_rows):
 
 def tensor(array):
     """Single-precision tensor; of the array's own memory where torch can use it."""
-    array = np.asarray(array, dtype=np.float32)
+    return shared(np.asarray(array, dtype=np.float32))
+
+
+def shared(array):
+    """Tensor of an array's data type; see :func:`tensor`."""
+    array = np.asarray(array)
     # torch warns of memory that it may not write to, where writing would be a fault,
     # and refuses rows or columns that are stored in reverse.
     usable = array.flags.writeable and min(array.strides, default=0) >= 0

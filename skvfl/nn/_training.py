@@ -28,7 +28,14 @@ from skvfl.nn._explicit import (
     links_of,
     loss_and_gradient,
 )
-from skvfl.nn._steps import TINY, batch_bounds, check_held_out, check_parameters, tensor
+from skvfl.nn._steps import (
+    TINY,
+    batch_bounds,
+    check_held_out,
+    check_parameters,
+    shared,
+    tensor,
+)
 
 
 def train(module, inputs, targets=None, *, max_epochs, report=None, **settings):
@@ -138,7 +145,7 @@ class Training:
         device="cpu",
     ):
         inputs, targets = _tuple(inputs), _tuple(targets)
-        data = [*map(tensor, inputs), *(torch.tensor(np.asarray(t)) for t in targets)]
+        data = [*map(tensor, inputs), *map(shared, targets)]
         if weights is not None:
             data.append(tensor(weights))
         # Of its own, so that torch's global generator is left as it was.

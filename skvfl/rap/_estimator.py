@@ -38,6 +38,7 @@ from skvfl.partition._tables import _check_table
 from skvfl.rap._parties import ALIASES, OwnerSettings, PartySettings
 from skvfl.rap._server_model import (
     fit_model,
+    precision_of,
     predict_labels,
     predict_targets,
     score_labels,
@@ -268,6 +269,9 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
                 received, sent = self._gather(session, len(labels.values))
             course.end(task)
             self._parties = session.parties
+            # Here, where no other name keeps what arrived in another precision, and
+            # only now, when the parties' tables are gone.
+            received = received.astype(self._learns_from or received.dtype, copy=False)
             self._train(received, sent, branch(root, 2), course)
         return self
 
@@ -284,6 +288,13 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         # Served rows must have these widths: the model takes columns by position.
         self._widths = {name: sent.shape[1] for name, sent in projected.items()}
         return np.hstack(matrices), labels
+
+    @property
+    def _learns_from(self):
+        """Data type that the server puts what it received into."""
+        # The whitening divides by small variances, and the covariance squares the
+        # condition number; single precision has no digits left for that.
+        return np.float64 if self.whiten else precision_of(self._model)
 
     def _protected_labels(self, n_rows):
         """What is expected of the label owner."""
@@ -316,9 +327,6 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             task.call_on_fit_task_begin(**course.rows)
             self._whitener = None
             if self.whiten:
-                # The rescaling divides by small variances, and the covariance squares
-                # the condition number; single precision has no digits left for that.
-                received = received.astype(np.float64)
                 self._whitener = _whitener(received)
                 received = self._whitener.transform(received)
             self.estimator_ = fit_model(

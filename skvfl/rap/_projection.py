@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import sparse
+from scipy.linalg.lapack import dgeqrf, dgeqrf_lwork, dorgqr
 from scipy.special import ndtri
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._cells import unquoted
@@ -24,6 +24,7 @@ CONDITION_NUMBER = 4.0
 # Of one input column in the length of an output column; above it the output is that
 # column with some noise.
 LARGEST_SHARE = 0.9
+CHUNK_ROWS = 8192
 
 
 def random_matrix(kind, n, rng):
@@ -68,10 +69,15 @@ def _draw(kind, n, rng):
 
 def _haar(gaussian):
     """Orthogonal matrix, uniform over all of them, from a Gaussian one."""
+    # By hand what numpy's ``qr`` does, to the same bits and without what it copies: the
+    # reflections are read off below the diagonal, and the triangle is not asked for.
+    work = int(dgeqrf_lwork(*gaussian.shape)[0])
+    reflections, scales, _, _ = dgeqrf(gaussian, lwork=work)
     # The signs that LAPACK picks are no part of the draw: without this the factor is
     # not uniform.
-    q, r = np.linalg.qr(gaussian)
-    return q * np.sign(np.diag(r))
+    signs = np.sign(reflections.diagonal())
+    q, _, _ = dorgqr(reflections, scales, lwork=work, overwrite_a=True)
+    return np.multiply(q, signs, order="C")
 
 
 class GaussianProjection(
@@ -209,7 +215,15 @@ class GaussianProjection(
             column = _single_column(X)
             pseudo = self._mean + self._scale * keyed_normal(self._key, column)
             X = np.column_stack([column, pseudo])
-        return np.asarray(safe_sparse_dot(X, self._matrix), dtype=dtype)
+        if sparse.issparse(X):
+            return np.asarray(X @ self._matrix, dtype=dtype)
+        out = np.empty((len(X), self._matrix.shape[1]), dtype=dtype)
+        # In pieces, which need no second table in double precision; and cast before the
+        # product, because numpy multiplies two types without BLAS.
+        for start in range(0, len(X), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            out[rows] = X[rows].astype(np.float64, copy=False) @ self._matrix
+        return out
 
     def _draw_from(self, sequence):
         """Take the secrets from a party's own stream instead of ``random_state``."""

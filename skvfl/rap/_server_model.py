@@ -12,6 +12,25 @@ from sklearn.utils import get_tags
 from skvfl._random import int_seed
 
 
+def precision_of(model):
+    """Data type that a model learns from; None for that which arrives.
+
+    Parameters
+    ----------
+    model : estimator
+        The server's.
+
+    Returns
+    -------
+    dtype : type or None
+    """
+    # torch wants single precision. scikit-learn's perceptrons train well on what
+    # arrived; other models solve systems that lose too many digits by it.
+    if _nets(model):
+        return np.float32
+    return None if isinstance(model, MLPClassifier | MLPRegressor) else np.float64
+
+
 def fit_model(model, received, labels, weights, n_labels, sequence):
     """Fit the server's model, or one per target column where it learns only one.
 
@@ -37,10 +56,7 @@ def fit_model(model, received, labels, weights, n_labels, sequence):
     # Not every model takes weights, so without any the word itself is left out.
     params = {} if weights is None else {"sample_weight": weights}
     nets = _nets(model)
-    # torch wants single precision. scikit-learn's perceptrons train well on what
-    # arrived; other models solve systems that lose too many digits by it.
-    if nets or not isinstance(model, MLPClassifier | MLPRegressor):
-        received = received.astype(np.float32 if nets else np.float64, copy=False)
+    received = received.astype(precision_of(model) or received.dtype, copy=False)
     with _torch_stream(sequence) if nets else nullcontext():
         if labels.ndim == 1:
             if nets:

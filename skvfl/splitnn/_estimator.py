@@ -59,7 +59,8 @@ def split_step(session, active, passive, widths, start, stop):
     session.begin_round()
     gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
     session.tell("backward", to=passive, each=gradients)
-    return step
+    # Whoever sums up an epoch keeps these, which need not keep its gradients.
+    return {name: step[name] for name in ("loss", "weight")}
 
 
 # Batches of a run have one size, or two.

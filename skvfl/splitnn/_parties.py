@@ -242,7 +242,7 @@ class BottomParty(SplitParty):
     @serving
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
-        return infer(self._bottom, self._rows(start, stop)).float().numpy()
+        return infer(self._bottom, self._rows(start, stop), torch.float32).numpy()
 
     @operation
     def remember(self):
@@ -358,9 +358,10 @@ class TopParty(BottomParty):
     @operation
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
-        outputs = infer(self._top, self._cut_layer(start, stop, received))
+        cut = self._cut_layer(start, stop, received)
+        outputs = infer(self._top, cut, torch.float32)
         rows = slice(start, stop)
-        return self.held(Lessons).mean_loss(outputs.float(), rows).item()
+        return self.held(Lessons).mean_loss(outputs, rows).item()
 
     @serving
     def combine(self, start, stop, received):
@@ -376,10 +377,9 @@ class TopParty(BottomParty):
     def _cut_layer(self, start, stop, received):
         cuts = {name: tensor(sent) for name, sent in received.items()}
         if self._transformer is not None:
-            own = infer(self._bottom, self._rows(start, stop))
-            # A network of the user's may compute in double precision; what the others
-            # send is single.
-            cuts[self.name] = own.float()
+            # What the others send is single precision, too.
+            rows = self._rows(start, stop)
+            cuts[self.name] = infer(self._bottom, rows, torch.float32)
         return self._combine(cuts)
 
     def _combine(self, cuts):

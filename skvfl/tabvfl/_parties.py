@@ -606,7 +606,7 @@ class HostParty(GuestParty):
     @serving
     def embed(self, received):
         """Latent vectors of rows."""
-        return infer(self._top, _side_by_side(received)).float().numpy()
+        return infer(self._top, _side_by_side(received), torch.float32).numpy()
 
     @serving
     def predict(self, received):

@@ -256,7 +256,8 @@ class Training:
         )
         session.begin_round()
         self._ask_guests("backward", each=_each("gradient", step["gradients"]))
-        return step
+        # Without the gradients, which an epoch's list of steps would keep.
+        return {name: step[name] for name in ("loss", "weight")}
 
     def evaluate_rebuilt(self):
         """Sum of the guests' losses of the held-out rows."""
