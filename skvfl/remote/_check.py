@@ -78,6 +78,7 @@ def findings(
         ids = _Table()
         yield _tried("table", ids.look, config)
     for peer in config.peers.values():
+        yield from _allowed(peer)
         yield from _certificates_of(peer)
         yield from _reached(config, peer, greet, ids)
 
@@ -124,6 +125,16 @@ def _certificates_of(peer: PeerConfig) -> Iterator[Finding]:
         return _validity((valid or found)[-1])
 
     yield _tried(f"certificate of {peer.name}", look, peer)
+
+
+def _allowed(peer: PeerConfig) -> Iterator[Finding]:
+    rule = peer.allow
+    if rule is not None and rule.max_width >= len(rule.columns):
+        yield Finding(
+            f"what {peer.name} may ask for",
+            f"{rule.max_width} values for a row of {len(rule.columns)} columns: with a "
+            "few known rows the others can be computed; a smaller max_width limits it",
+        )
 
 
 def _validity(pem: bytes) -> str:

@@ -216,8 +216,13 @@ class Policy:
             self._check_method(rule, method)
         if operation not in OPERATIONS[method]:
             self._refuse(f"operation {operation!r} is not allowed in {method}")
+        arguments = arguments or {}
+        # TabVFL's guests are told this size only when their networks are built.
+        share = arguments.get("share")
+        if _exceeds(share, rule.max_layer):
+            self._refuse(f"share={share} is more than the allowed {rule.max_layer}")
         if operation == "mask_ids":
-            masked = (arguments or {}).get("masked")
+            masked = arguments.get("masked")
             n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
             self.check_alignment(peer, n_ids)
         if rule.max_epsilon is None:
@@ -225,7 +230,7 @@ class Policy:
         if operation == "join":
             self._refuse("split epochs without noise are not allowed: set an epsilon")
         if operation == "join_privately":
-            split = self._run((arguments or {}).get("run"))
+            split = self._run(arguments.get("run"))
             # The one round was accounted for when it began, perhaps before a restart.
             # Of several fits today the one that spent most is taken.
             self._check_epsilon(rule, [split])

@@ -119,6 +119,7 @@ def test_check_finds_nothing_wrong_where_nothing_is(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "60 rows, 3 columns that somebody may use, ids are whole numbers" in said
     assert "own certificate: valid for 365 days" in said
+    assert "32 values for a row of 3 columns: with a few known rows" in said
     assert "nothing to be put right" in said
 
 

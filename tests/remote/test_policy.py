@@ -206,6 +206,14 @@ def test_operations_are_those_that_a_partner_offers(make, method):
             policy.check_operation("bank", method, operation)
 
 
+def test_sizes_that_come_with_an_operation_are_looked_at(make):
+    policy = make()
+    policy.check_operation("bank", "tabvfl", "prepare", {"seed": 0, "share": 8})
+    for share in (10**9, float("inf"), float("nan")):
+        with pytest.raises(RefusedError, match=f"share={share} is more than"):
+            policy.check_operation("bank", "tabvfl", "prepare", {"share": share})
+
+
 # Counts of a day
 
 
