@@ -240,6 +240,22 @@ def test_rows_that_are_shared_are_known_once_ids_were_compared(tmp_path):
         one.files().held(more)
 
 
+def test_the_secret_of_a_comparison_is_kept_until_its_reply_is_read(tmp_path):
+    one = Companies(tmp_path)
+
+    def secrets():
+        folder = tmp_path / "bank" / "store" / "compared" / "with" / "telecom"
+        (path,) = folder.iterdir()
+        assert path.stat().st_mode & 0o077 == 0
+        return "secret" in _wire.unpack(path.read_bytes())
+
+    (plan,) = one.due(lambda: one.files().held(one.bank))
+    assert secrets()
+    one.answer(plan)
+    one.files().held(one.bank)
+    assert not secrets()
+
+
 def test_numbers_alone_are_not_learnt_by_files(tmp_path):
     one = Companies(tmp_path)
     with pytest.raises(ValueError, match="is counted over connections"):
