@@ -148,8 +148,9 @@ def _serve(said: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stop.set())
     where = [config.listen] if config.listen is not None else []
     where += [f"calls {peer.name}" for peer in config.peers.values() if peer.dial]
-    print(f"{config.name} answers {', '.join(asked)} ({', '.join(where)})", flush=True)
-    serve(config, stop)
+    words = f"{config.name} answers {', '.join(asked)} ({', '.join(where)})"
+    # Only when it does: whoever starts it may wait for this line.
+    serve(config, stop, lambda port: print(words, flush=True))
     return 0
 
 

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from skvfl.federation import (
 from skvfl.federation._log import current_log
 from skvfl.partition._names import canonical_order
 from skvfl.remote._config import PartyConfig
-from skvfl.remote._grpc import reach
 from skvfl.remote._intersection import Ids, IdsSettings, count_shared, intersect
 from skvfl.remote._session import RemoteSession
 
@@ -89,6 +89,8 @@ def connect(
     """
     path = Path(path).resolve()
     if folder is None:
+        # Here and not in the middle of a fit it is said that an extra is missing.
+        import_module("skvfl.remote._grpc")
         return Link(path, ids, partners, timeout)
     # It is a kind of link itself, so it cannot be imported before this module.
     from skvfl.remote._files import Files
@@ -243,6 +245,9 @@ class Link(Federation):
         names: Sequence[str] | None = None,
     ) -> Session:
         """Open a session, see :meth:`Federation.connect`."""
+        # gRPC is an extra, and files do without it.
+        from skvfl.remote._grpc import reach
+
         asked = [n for n in self.names if names is None or n in names]
         members = [each for each in parties if isinstance(each, Member)]
         return RemoteSession(

@@ -60,6 +60,8 @@ _OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", int(500 * _PING_SECONDS)),
     ("grpc.http2.max_ping_strikes", 0),
+    # Two processes would share a port, and a peer would reach one or the other.
+    ("grpc.so_reuseport", 0),
 ]
 # What gRPC says when nobody was reached; anything else is said by somebody.
 _ABSENT = ("refused", "timed out", "timeout", "unreachable", "no route", "resolution")
@@ -407,20 +409,25 @@ class _Threads(Executor):
         return future
 
 
-def serve(config: PartyConfig, stop: threading.Event | None = None) -> None:
+def serve(
+    config: PartyConfig,
+    stop: threading.Event,
+    ready: Callable[[int | None], object] = lambda port: None,
+) -> None:
     """Answer peers until told to stop: those that call, and those that are called.
 
     Parameters
     ----------
     config : PartyConfig
         What the organisation's file says.
-    stop : Event, default=None
-        Set to stop; it goes on for ever by default.
+    stop : Event
+        Set to stop.
+    ready : callable, default=None
+        Told the port, or None, once peers can ask.
     """
     from skvfl.remote._tables import open_table
 
-    stop = threading.Event() if stop is None else stop
-    run(Organisation(config, open_table(config)), stop)
+    run(Organisation(config, open_table(config)), stop, ready)
 
 
 def run(

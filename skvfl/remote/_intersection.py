@@ -289,7 +289,9 @@ class IdsParty(Party):
         return {"kind": self._ids.kind, "n_ids": len(self._ids)}
 
     @operation
-    def mask_ids(self, kind: str, masked: np.ndarray, only_size: bool) -> dict:
+    def mask_ids(
+        self, kind: str, masked: np.ndarray, only_size: bool
+    ) -> dict[str, Any]:
         """Its ids masked, and the asker's masked ids masked again; once.
 
         Parameters
@@ -521,7 +523,7 @@ def _exchange(
     return find_shared(secret, partner, answer), order
 
 
-def find_shared(secret: Secret, partner: str, answer: dict) -> dict[int, int]:
+def find_shared(secret: Secret, partner: str, answer: dict[str, Any]) -> dict[int, int]:
     """Positions among the asker's masked ids to those among the partner's.
 
     Parameters
@@ -544,7 +546,7 @@ def find_shared(secret: Secret, partner: str, answer: dict) -> dict[int, int]:
     return {i: j for i, j in enumerate(found) if j is not None}
 
 
-def match_privately(ids: dict[str, list], active: str) -> dict[str, np.ndarray]:
+def match_privately(ids: dict[str, list[Any]], active: str) -> dict[str, np.ndarray]:
     """What :func:`skvfl.alignment.match` gives, by private set intersection."""
     partners = [name for name in ids if name != active]
     own = np.arange(len(ids[active]))

@@ -243,7 +243,9 @@ class _Reader:
             made[self.make(key)] = self.make(value)
         return made
 
-    def cells(self, _n: int, _k: str, dtype: str, shape: list, items: list) -> Any:
+    def cells(
+        self, _n: int, _k: str, dtype: str, shape: list[Any], items: list[Any]
+    ) -> Any:
         array = np.empty(len(items), object)
         array[:] = [self.make(each) for each in items]
         return array.astype(dtype).reshape(shape)
@@ -258,7 +260,9 @@ class _Reader:
         function, arguments, keywords = map(self.make, parts)
         return functools.partial(function, *arguments, **keywords)
 
-    def object(self, number: int, _k: str, name: str, said: list, state: Any) -> Any:
+    def object(
+        self, number: int, _k: str, name: str, said: list[Any], state: Any
+    ) -> Any:
         kind = _find(name)
         if not isinstance(kind, type):
             raise SettingsError(f"what was kept speaks of {name!r}, which is no class")
@@ -299,7 +303,9 @@ def _torch(_r: Any, _n: int, _k: str, kind: str, name: str) -> Any:
     return found
 
 
-def _stream(_r: Any, _n: int, _k: str, single: bool, words: list, *rest: Any) -> Any:
+def _stream(
+    _r: Any, _n: int, _k: str, single: bool, words: list[Any], *rest: Any
+) -> Any:
     entropy = [int(word) for word in words]
     key, pool_size, n_spawned = rest
     return np.random.SeedSequence(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from _bank_and_telecom import make_folders
-from _partners import partners
+from _partners import free_port, partners
 
 import skvfl
 from skvfl.exceptions import PartyError
@@ -95,6 +95,24 @@ def test_whoever_allows_nothing_does_not_serve(tmp_path, capsys):
     make_folders(tmp_path)
     assert main(["party", "serve", str(tmp_path / "bank" / "bank.toml")]) == 1
     assert "no peer is allowed to ask" in capsys.readouterr().err
+
+
+def test_serve_says_when_it_answers_and_stops_when_told_to(tmp_path):
+    path = make_folders(tmp_path)
+    path.write_text(path.read_text().replace("18443", str(port := free_port())))
+    command = [sys.executable, "-m", "skvfl", "party", "serve", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        said = served.stdout.readline()
+        # A second one does not share the port, and does not say that it answers.
+        second = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60
+        )
+        served.terminate()
+        assert served.wait(timeout=60) == 0
+    assert said == f"telecom answers bank (localhost:{port})\n"
+    assert second.returncode == 1
+    assert f"it cannot listen at localhost:{port}" in second.stderr
+    assert not second.stdout
 
 
 def test_plans_need_one_file_of_decisions(tmp_path, capsys):

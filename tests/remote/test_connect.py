@@ -176,3 +176,14 @@ def test_a_list_that_a_partner_has_forgotten_is_made_again(tmp_path):
             split.fit(bank, y)
         split.fit(bank, y)
         assert split.predict(bank).shape == y.shape
+
+
+def test_what_is_missing_is_named(cancer):
+    code = (
+        "import sys; sys.modules['grpc'] = None\n"
+        "from skvfl import connect\n"
+        "connect(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(cancer[0].parties.path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "gRPC: pip install 'skvfl[remote]'" in done.stderr
