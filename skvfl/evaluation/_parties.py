@@ -189,10 +189,10 @@ def _names(agreed):
 def _same(agreed, other, active, X, y, seed):
     """Whether another way to write parties comes to the same columns and preparation.
 
-    A federation is like no other: what its members hold is not known here.
+    A federation is like itself alone: what its members hold is not known here.
     """
     if any(isinstance(each, Federation) for each in (other, agreed.given)):
-        return False
+        return other is agreed.given
     try:
         return _resolved(_deal(other, active, X, y, seed)[0]) == _resolved(agreed)
     except ValueError:

@@ -30,6 +30,7 @@ OPERATIONS = {
     },
     "apc": {"say_rows", "agree_on_rows", "represent", "encode"},
     "vfedsec": {
+        *("commit", "reveal", "draw_graph"),
         *("offer_keys", "agree_keys", "confirm_keys", "say_rows", "prepare"),
         *("check_columns", "sign_columns", "forward", "backward", "update"),
         *("remember", "recall"),
@@ -57,10 +58,11 @@ _ENCODER = {
     "fedonce.guest": "guest",
     "apc.passive": "local_encoder",
 }
-# What these answer with has no part for each row: masked ids, keys, and gradients of
-# weights that were summed over rows.
+# What these answer with has no part for each row: masked ids, draws, keys, and
+# gradients of weights that were summed over rows.
 _OF_NO_ROW = {
-    *("mask_ids", "offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
+    *("mask_ids", "commit", "reveal"),
+    *("offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
     *("backward", "update"),
 }
 # Keys of numbers that say how large a network is, and how deep.
