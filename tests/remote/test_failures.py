@@ -111,18 +111,21 @@ def test_a_partner_that_stands_still_is_named_at_the_deadline(tables, shop, link
 
 
 class Pause:
-    """Lets a partner stand still for a second, from an epoch on."""
+    """Lets a partner stand still from one epoch to another, whatever they take."""
 
-    def __init__(self, shop, at_epoch):
-        self.shop, self.at_epoch = shop, at_epoch
+    def __init__(self, shop, at_epoch, until):
+        self.shop, self.at_epoch, self.until = shop, at_epoch, until
 
     def setup(self, estimator, context):
         pass
 
     def on_fit_task_begin(self, estimator, context):
-        if len(getattr(estimator, "loss_curve_", ())) == self.at_epoch:
+        n_epochs = len(getattr(estimator, "loss_curve_", ()))
+        if n_epochs == self.at_epoch:
             self.shop.signal(signal.SIGSTOP)
-            threading.Timer(1.5, self.shop.signal, [signal.SIGCONT]).start()
+        elif n_epochs == self.until:
+            self.shop.signal(signal.SIGCONT)
+            time.sleep(1.0)
 
     def on_fit_task_end(self, estimator, context):
         return False
@@ -141,7 +144,7 @@ def test_methods_go_on_as_their_parameters_say(tables, shop, link):
         pretrain=False,
         on_failure="cache",
     )
-    pause = Pause(shop, at_epoch=3)
+    pause = Pause(shop, at_epoch=3, until=9)
     vfl.set_callbacks(pause).fit(bank, y)
     assert vfl.n_iter_ == 30
     assert {name for *_, name in vfl.failures_} == {"shop"}
