@@ -111,20 +111,21 @@ def test_a_partner_that_stands_still_is_named_at_the_deadline(tables, shop, link
 
 
 class Pause:
-    """Lets a partner stand still from one epoch to another, whatever they take."""
+    """Lets a partner stand still for some epochs."""
 
-    def __init__(self, shop, at_epoch, until):
-        self.shop, self.at_epoch, self.until = shop, at_epoch, until
+    def __init__(self, shop, start, stop):
+        self.shop, self.start, self.stop = shop, start, stop
 
     def setup(self, estimator, context):
         pass
 
     def on_fit_task_begin(self, estimator, context):
         n_epochs = len(getattr(estimator, "loss_curve_", ()))
-        if n_epochs == self.at_epoch:
+        if n_epochs == self.start:
             self.shop.signal(signal.SIGSTOP)
-        elif n_epochs == self.until:
+        if n_epochs == self.stop:
             self.shop.signal(signal.SIGCONT)
+            # It has to catch up before it is asked again.
             time.sleep(1.0)
 
     def on_fit_task_end(self, estimator, context):
@@ -140,15 +141,16 @@ def test_methods_go_on_as_their_parameters_say(tables, shop, link):
     guest = FedOnceClassifier(parties=link, max_epochs=1).fit(bank, y)
     vfl = TabVFLClassifier(
         parties=connect(link.path, timeout=0.5),
-        max_epochs=30,
+        max_epochs=12,
         pretrain=False,
         on_failure="cache",
     )
-    pause = Pause(shop, at_epoch=3, until=9)
+    pause = Pause(shop, 3, 8)
     vfl.set_callbacks(pause).fit(bank, y)
-    assert vfl.n_iter_ == 30
-    assert {name for *_, name in vfl.failures_} == {"shop"}
-    assert len(vfl.failures_) < 27
+    assert vfl.n_iter_ == 12
+    missed = {epoch for _, epoch, name in vfl.failures_ if name == "shop"}
+    assert {5, 6, 7} <= missed
+    assert 12 not in missed
     shop.kill()
     with pytest.raises(PartyError, match="nobody listens"):
         guest.predict(bank)
