@@ -206,18 +206,17 @@ def finds_columns_by_name(estimator):
 
 
 def repeats(estimator, check):
-    """Whether a check does again what a quicker one does with the same estimator.
+    """Whether a check does again what a quicker one does with the same class.
 
-    Some checks come up to three times: as they are, with arrays that cannot be written
-    to, and with such arrays in single precision. The first configuration of a class
-    goes through the first and the last, another one through the first. What is known to
-    fail, fails in all configurations of a class for one reason.
+    The first configuration of a class is the quick sibling of the others. Some checks
+    come up to three times: as they are, with arrays that cannot be written to, and with
+    such arrays in single precision; the second is between the two others.
     """
     is_first = estimator is next(e for e in ESTIMATORS if type(e) is type(estimator))
     in_single_too = check.func.__name__.endswith("s_train")
     if check.keywords.get("readonly_memmap"):
         return not is_first or (in_single_too and "X_dtype" not in check.keywords)
-    return not is_first and check.func.__name__ in expected_failures(estimator)
+    return not is_first
 
 
 def marked(checks):

@@ -473,6 +473,7 @@ def test_callbacks_hear_of_rows_folds_and_epochs(cancer):
 # All methods
 
 
+@pytest.mark.slow
 def test_all_methods_are_compared_in_one_call(cancer):
     X, y = cancer
     options = {"parties": PARTIES, "cv": 2, "random_state": 0}
@@ -483,6 +484,7 @@ def test_all_methods_are_compared_in_one_call(cancer):
     assert frame["who_sees_what"].iloc[-6:].tolist() == [each.sees for each in METHODS]
 
 
+@pytest.mark.slow
 def test_all_methods_of_a_regression():
     X, y = load_diabetes(return_X_y=True)
     with pytest.raises(ValueError, match=r'214 different whole numbers.*"regressors"'):

@@ -102,6 +102,7 @@ def test_scores_of_epochs(estimator, n_scores):
     assert len(set(scores)) == n_scores
 
 
+@pytest.mark.slow
 def test_scores_of_epochs_over_processes():
     estimator = SplitNNClassifier(**{**QUICK, "max_epochs": 2}, transport="process")
     monitor = ScoringMonitor(scoring="accuracy")
@@ -183,6 +184,7 @@ def test_a_warm_start_goes_on(name):
     assert (ours == theirs).all()
 
 
+@pytest.mark.slow
 def test_a_warm_start_over_processes_gives_the_same_bits():
     options = {**QUICK, "max_epochs": 2, "warm_start": True}
     local, apart = (

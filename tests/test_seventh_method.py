@@ -52,6 +52,7 @@ def test_classes_may_be_several_and_words():
     assert vfl.score(X, names) > 0.9
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits_and_so_do_copies():
     X, y = load_breast_cancer(return_X_y=True)
     local, process = (

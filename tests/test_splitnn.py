@@ -183,6 +183,7 @@ def test_prediction_is_one_round(cancer):
     assert (log.n_rounds, log.n_messages) == (1, 2)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits(cancer):
     X, y = (each[:100] for each in cancer)
     local, apart = (

@@ -1818,6 +1818,7 @@ def test_processes_give_the_same_bits(cancer):
     assert_array_equal(local.predict_proba(X[:50]), apart.predict_proba(X[:50]))
 
 
+@pytest.mark.slow
 def test_processes_tell_what_went_wrong(cancer):
     X, y = (each[:60] for each in cancer)
     vfl = VFedSecClassifier(parties=2, bound=0.5, transport="process", random_state=0)

@@ -213,7 +213,14 @@ def heard(transport):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The same operations as with classes.
+        pytest.param(name, marks=[pytest.mark.slow] if "a target" in name else [])
+        for name in ESTIMATORS
+    ],
+)
 def test_no_reply_is_used_unchecked(name):
     estimator = ESTIMATORS[name]
     control = Meddling()

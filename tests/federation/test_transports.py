@@ -487,6 +487,7 @@ def test_a_reply_that_stands_still_half_way_is_an_error(tape):
     assert_over(session)
 
 
+@pytest.mark.slow
 def test_two_who_are_late_are_waited_for_once(tape):
     with connect(ProcessTransport(timeout=PATIENCE), "bank", "shop") as session:
         session.call("nap")
@@ -830,6 +831,7 @@ def test_failed_fit_names_the_party_and_leaves_nothing(data, transport, capfd):
         assert CANARY.encode() not in frame
 
 
+@pytest.mark.slow
 def test_grid_search_in_workers_gives_the_same_scores(data):
     X, y = data
     scores = {}
@@ -888,6 +890,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_script_needs_no_main_guard_and_takes_its_parties_along(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

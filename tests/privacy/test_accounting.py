@@ -225,6 +225,7 @@ def test_budgets_are_spent_and_never_exceeded(epsilon, delta, plans, division):
         )
 
 
+@pytest.mark.slow
 def test_tight_calibration_needs_less_noise():
     epsilon = 1.5
     runs = [*separate(2, steps=500), SampledGaussian(0.02, 100, ("host",))]

@@ -97,6 +97,7 @@ def test_whoever_allows_nothing_does_not_serve(tmp_path, capsys):
     assert "no peer is allowed to ask" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_serve_says_when_it_answers_and_stops_when_told_to(tmp_path):
     path = make_folders(tmp_path)
     path.write_text(path.read_text().replace("18443", str(port := free_port())))

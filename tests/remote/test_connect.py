@@ -74,6 +74,7 @@ def test_the_number_of_shared_rows_is_learnt_and_nothing_kept(cancer):
     assert not {"agree_on_ids"} & {each.operation for each in log.messages}
 
 
+@pytest.mark.slow
 def test_scikit_learns_tools_work_between_organisations(cancer):
     split, bank, y = cancer
     scores = cross_val_score(split, bank, y, cv=3)
@@ -93,6 +94,7 @@ def test_scikit_learns_tools_work_between_organisations(cancer):
     np.testing.assert_array_equal(piped.predict_proba(bank), expected)
 
 
+@pytest.mark.slow
 def test_a_saved_estimator_predicts_in_a_fresh_process(cancer, tmp_path):
     split, bank, y = cancer
     split.fit(bank, y)
@@ -178,6 +180,7 @@ def test_a_list_that_a_partner_has_forgotten_is_made_again(tmp_path):
         assert split.predict(bank).shape == y.shape
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_named(cancer):
     code = (
         "import sys; sys.modules['grpc'] = None\n"

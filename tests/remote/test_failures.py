@@ -72,6 +72,7 @@ def fails(fit):
     return error
 
 
+@pytest.mark.slow
 def test_a_partner_that_dies_is_named_at_once_and_serves_again_after_its_restart(
     tables, shop, link
 ):
@@ -135,6 +136,7 @@ class Pause:
         pass
 
 
+@pytest.mark.slow
 def test_methods_go_on_as_their_parameters_say(tables, shop, link):
     bank, _, y = tables
     link.agree(bank["customer"])
@@ -197,6 +199,7 @@ def test_certificates_that_were_not_exchanged_are_refused(folder, tables, tmp_pa
                 fedonce.fit(bank, y)
 
 
+@pytest.mark.slow
 def test_a_partner_may_call_instead_of_listening(folder, tables):
     bank, table, y = tables
     port = free_port()
