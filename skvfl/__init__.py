@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from importlib import import_module
 
-from skvfl.evaluation import ComparisonDisplay, compare
+from skvfl.evaluation import ComparisonDisplay, LossCurveDisplay, compare
 from skvfl.federation import (
     CommunicationLog,
     LocalTransport,
@@ -60,6 +60,7 @@ __all__ = [
     "ImageTiles",
     "ImportanceSplit",
     "LocalTransport",
+    "LossCurveDisplay",
     "NoiseAsTargetsEncoder",
     "PartyPreprocessor",
     "ProcessTransport",

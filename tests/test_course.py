@@ -8,11 +8,13 @@ from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
 from skvfl import (
     APCVFLClassifier,
     FedOnceClassifier,
     FedOnceRegressor,
+    LossCurveDisplay,
     NoiseAsTargetsEncoder,
     RandomProjectionVFL,
     SplitNNClassifier,
@@ -211,3 +213,34 @@ def test_an_interrupted_fit_goes_on_with_a_warm_start():
     with pytest.warns(InterruptedFitWarning):
         estimator.fit(X, y)
     assert estimator.set_callbacks().fit(X, y).n_iter_ == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    {
+        "SplitNN": ["training"],
+        "vFedSec": ["training"],
+        "FedOnce": ["training"],
+        "APC-VFL": ["training, encode"],
+        "TabVFL": ["pretraining", "training"],
+    }.items(),
+)
+def test_losses_are_drawn(name, labels):
+    pytest.importorskip("matplotlib").use("agg")
+    fitted = clone(METHODS[name][0]).fit(X, y)
+    display = LossCurveDisplay.from_estimator(fitted)
+    assert [line.get_label() for line in display.ax_.lines] == labels
+    if hasattr(fitted, "loss_curve_"):
+        assert list(display.ax_.lines[-1].get_ydata()) == fitted.loss_curve_
+
+
+def test_losses_of_a_servers_model_or_of_none():
+    pytest.importorskip("matplotlib").use("agg")
+    model = MLPClassifier((4,), max_iter=300, tol=1e-2)
+    fitted = RandomProjectionVFL(model, random_state=0).fit(X, y)
+    display = LossCurveDisplay.from_estimator(fitted)
+    losses = {"training, server's model": fitted.estimator_.loss_curve_}
+    assert display.curves == losses
+    for nothing in ("RAP", "FedOnce, private"):
+        with pytest.raises(ValueError, match="no losses of epochs"):
+            LossCurveDisplay.from_estimator(clone(METHODS[nothing][0]).fit(X, y))
