@@ -31,6 +31,10 @@ class LossCurveDisplay:
     figure_ : matplotlib Figure
         The figure of ``ax_``.
 
+    See Also
+    --------
+    ComparisonDisplay : Score against cost.
+
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
