@@ -728,6 +728,7 @@ def test_a_guest_that_holds_some_rows_answers(once, cancer):
         assert np.isfinite(once.predict_proba(X)).all()
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_a_missing_guest(cancer):
     X, y = cancer
     once = FedOnceClassifier(

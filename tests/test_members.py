@@ -212,6 +212,7 @@ def test_an_organisation_saves_its_own_half_and_loads_it_again(tmp_path):
     np.testing.assert_array_equal(bank.predict_proba(X), split.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_halves_that_do_not_belong_are_refused(tmp_path):
     X, y = (each[:60] for each in load_breast_cancer(return_X_y=True))
     split = SplitNNClassifier(max_epochs=1, random_state=0).fit(X, y)

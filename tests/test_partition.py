@@ -998,6 +998,7 @@ def test_a_transformer_that_is_none_is_refused_in_words():
 # Several parties at a time
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_output_and_errors():
     partition = VerticalPartitioner(GaussianProjection(), parties=3, random_state=0)
     alone = partition.fit_transform(NUMBERS)

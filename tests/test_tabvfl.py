@@ -302,7 +302,10 @@ class _Noting(LocalTransport):
         return session
 
 
-@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize(
+    "design",
+    [DESIGNS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in DESIGNS[1:])],
+)
 def test_scores_and_losses(cancer, design):
     X, y = cancer
     estimator = classifier(design=design, parties=3, max_epochs=15, batch_size=64)

@@ -415,6 +415,7 @@ def wait_for_answers(session):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_who_is_late_is_left_out_until_it_has_answered(tape):
     with connect(ProcessTransport(timeout=PATIENCE), "bank", "shop") as session:
         session.call("nap")
@@ -502,12 +503,14 @@ def test_two_who_are_late_are_waited_for_once(tape):
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [math.inf, 1e300])
 def test_a_timeout_may_be_as_long_as_one_likes(tape, timeout):
     with connect(ProcessTransport(timeout=timeout), "bank") as session:
         assert session.ask("bank", "echo", payload=1) == 1
 
 
+@pytest.mark.slow
 def test_interruption_ends_the_processes(tape):
     session = connect(ProcessTransport(), "bank", "shop")
     session.call("nap")
@@ -1049,6 +1052,7 @@ class Trapper(Clerk):
         return os.getpid()
 
 
+@pytest.mark.slow
 def test_what_a_party_sends_home_is_opened_by_nobody_else(tape, tmp_path):
     note = tmp_path / "pids"
     bank = Trapper("bank").holding(block=np.ones((2, 2)))
@@ -1075,6 +1079,7 @@ def test_what_a_party_sends_home_is_opened_by_nobody_else(tape, tmp_path):
     assert note.read_text().split() == [str(pid), str(os.getpid())]
 
 
+@pytest.mark.slow
 def test_whoever_runs_the_protocol_opens_its_own_party(tape):
     parties = [Clerk(name).holding(block=np.ones((2, 2))) for name in ("bank", "shop")]
     with ProcessTransport().connect(parties, CommunicationLog(), "bank") as session:

@@ -182,6 +182,7 @@ def test_tight_accountant_is_exact_for_the_gaussian_mechanism(noise, steps):
     assert exact <= account_privacy(runs, DELTA).epsilon < 1.2 * exact
 
 
+@pytest.mark.slow
 @given(
     st.floats(0.05, 20),
     st.sampled_from([1e-8, 1e-5, 1e-3]),

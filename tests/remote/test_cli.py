@@ -72,6 +72,7 @@ def test_names_that_certificates_cannot_have(tmp_path, name, capsys):
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_the_command_is_installed_and_says_what_it_can():
     line = [sys.executable, "-c", "from skvfl.remote._cli import main; main()", "party"]
     done = subprocess.run([*line, "--help"], capture_output=True, text=True, check=True)
