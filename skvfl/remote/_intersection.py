@@ -275,7 +275,11 @@ class IdsParty(Party):
         ids and no positions, because a table that is read again may have another order.
     """
 
-    made_by: ClassVar = {"agreed": "agree_on_ids", "_listed": "mask_ids"}
+    made_by: ClassVar = {
+        "agreed": "agree_on_ids",
+        "_listed": "mask_ids",
+        "_most_agreed": "mask_ids",
+    }
 
     def __init__(self, name: str, ids: Any) -> None:
         super().__init__(name)
@@ -321,6 +325,8 @@ class IdsParty(Party):
             raise SharedIdsError(fault.replace("it sent", "it was sent"))
         secret = Secret()
         again = secret.mask_again(masked)
+        # One place for each of the asker's rows is the longest list.
+        self._most_agreed = len(masked)
         own, order = secret.mask(self._ids)
         if only_size:
             again = sorted(again)
@@ -344,6 +350,7 @@ class IdsParty(Party):
             not isinstance(positions, np.ndarray)
             or positions.dtype != np.int64
             or positions.ndim != 1
+            or len(positions) > self._most_agreed
             or positions.min(initial=0) < -1
             or positions.max(initial=-1) >= len(listed)
         ):
@@ -352,7 +359,7 @@ class IdsParty(Party):
         if len(np.unique(held)) < len(held):
             raise SharedIdsError("it was sent a position twice")
         self.agreed = [None if i < 0 else listed[i] for i in positions]
-        del self._listed
+        del self._listed, self._most_agreed
 
     def find_rows(self, ids: Any) -> np.ndarray:
         """Rows of a table that were agreed on, in their order; -1 where it has none.
