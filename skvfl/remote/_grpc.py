@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from skvfl.exceptions import PartyError, RefusedError
+from skvfl.exceptions import ConfigurationError, PartyError, RefusedError
 from skvfl.federation._party import LOGGER
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig, PeerConfig
@@ -64,6 +64,8 @@ _OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),
     # Others are refused by name; beyond these not even a thread is begun for them.
     ("grpc.max_concurrent_streams", 2 * _MOST_SESSIONS),
+    # Whoever connects and says nothing has no certificate to be counted by.
+    ("grpc.server_handshake_timeout_ms", int(1000 * _REACH_SECONDS)),
     # Two processes would share a port, and a peer would reach one or the other.
     ("grpc.so_reuseport", 0),
 ]
@@ -392,6 +394,11 @@ class Server:
         except RefusedError as exc:
             self._audit.record("refused", "unknown", why=exc.message)
             context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
+        except ConfigurationError as exc:
+            # Its message has paths of this machine.
+            self._audit.record("failed", "unknown", why=str(exc))
+            why = "refused: it cannot read its certificates; its audit log says why"
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         with self._lock:
             self._busy[name] += 1
             is_full = self._busy[name] > _MOST_SESSIONS

@@ -1,6 +1,7 @@
 """Peers that send what nobody waits for, or call without end."""
 
 import contextlib
+import socket
 import threading
 import time
 
@@ -136,3 +137,31 @@ def waiting(server):
         called.put(line)
         found += [] if line.is_lost else [line]
     return found
+
+
+def test_whoever_connects_and_says_nothing_is_hung_up_on(folder, monkeypatch):
+    limit = "grpc.server_handshake_timeout_ms"
+    options = [(k, 300 if k == limit else value) for k, value in _grpc._OPTIONS]
+    monkeypatch.setattr(_grpc, "_OPTIONS", options)
+    organisation = shop(folder)
+    with (
+        Server(organisation.config, organisation) as server,
+        socket.create_connection(("localhost", server.port)) as connection,
+    ):
+        connection.settimeout(10)
+        while connection.recv(1000):
+            pass
+
+
+def test_what_is_wrong_with_its_files_is_said_at_home(folder):
+    organisation = shop(folder)
+    with Server(organisation.config, organisation) as server:
+        bank = PartyConfig.load(bank_file(folder, ["shop"], {"shop": server.port}))
+        (folder / "shop" / "bank.pem").unlink()
+        line = dial(bank, "shop")
+        line.send(pack_hello(0))
+        with pytest.raises(RefusedError, match="cannot read its certif") as error:
+            line.receive(10)
+        line.close()
+    assert str(folder) not in str(error.value)
+    assert str(folder) in organisation.config.audit.read_text()
