@@ -82,13 +82,17 @@ def test_whoever_answers_is_not_called(folder):
 @pytest.fixture
 def calling(folder, monkeypatch):
     """A bank that is called by a shop, which has room for two sessions."""
-    monkeypatch.setattr(_grpc, "_MOST_SESSIONS", 2)
     port, stop = free_port(), threading.Event()
     path = bank_file(folder, ["shop"], listen=f"localhost:{port}")
     organisation = shop(folder, dial=True, address=f"localhost:{port}")
     with Server(PartyConfig.load(path)) as server:
         answers = threading.Thread(target=_grpc.run, args=(organisation, stop))
-        answers.start()
+        with monkeypatch.context() as few:
+            few.setattr(_grpc, "_MOST_SESSIONS", 2)
+            answers.start()
+            # The bank itself would let in more.
+            line = server.take("shop", 10)
+            server._called["shop"].put(line)
         yield server
         stop.set()
         answers.join(10)
