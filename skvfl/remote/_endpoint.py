@@ -99,7 +99,7 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         case [int(answered), "error", str(kind), str(message)] if kind in _KINDS and (
             answered in (number, NO_NUMBER)
         ):
-            raise _KINDS[kind](name, message[:_MOST_LETTERS])
+            raise _KINDS[kind](name, _plain(message))
         case [int(), "ok", _] | [int(), "error", _, _]:
             raise PartyError(
                 name,
@@ -109,6 +109,12 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
     raise PartyError(
         name, f"its reply to {operation!r} is neither an answer nor an error"
     )
+
+
+def _plain(message: str) -> str:
+    """What another organisation says, without what would rule a terminal."""
+    shown = message[:_MOST_LETTERS]
+    return "".join(each if each.isprintable() else " " for each in shown)
 
 
 class Endpoint:

@@ -417,6 +417,24 @@ def test_no_frame_that_arrives_brings_the_asking_side_down():
     assert 0 < n_answered < 4000
 
 
+def test_replies_are_no_longer_than_what_is_expected():
+    long = np.zeros(1 << 21)
+    frames = [_wire.pack([0, "ok", long])]
+    reach = {"shop": Canned(frames)}.__getitem__
+    session = RemoteSession([], skvfl.CommunicationLog(), "bank", ["shop"], reach, 1.0)
+    with (
+        pytest.raises(PartyError, match=r"'hello' has \d+ bytes where at most"),
+        session,
+    ):
+        session.open({"shop": {"role": None, "model": "x"}})
+
+
+def test_what_a_peer_says_does_not_rule_a_terminal():
+    frame = _wire.pack([1, "error", "PartyError", "no\x1b[2J\nok: done"])
+    with pytest.raises(PartyError, match=r"^party 'shop': no \[2J ok: done$"):
+        read_reply("shop", frame, 1, "open")
+
+
 def test_an_organisation_that_has_no_table_for_a_peer_says_so(shop):
     assert isinstance(shop.member("bank").holding, Holding)
     with pytest.raises(RefusedError, match="is no peer"):
