@@ -56,6 +56,11 @@ _CURVE, _MULTIPLY = ec.SECP256R1(), ec.ECDH()
 _PURPOSE = b"skvfl ids 1"
 
 
+def as_ids(values: Any) -> Ids:
+    """Ids that were looked at before as they are, and others looked at."""
+    return values if isinstance(values, Ids) else Ids(values)
+
+
 class SharedIdsError(ShareableError, AlignmentError):
     """Ids cannot be compared; the message has counts and kinds, and no id."""
 
@@ -285,7 +290,7 @@ class IdsParty(Party):
         super().__init__(name)
         if ids is None:
             raise SharedIdsError("its table has no column of ids")
-        self._ids = Ids(ids)
+        self._ids = as_ids(ids)
 
     @operation
     def describe_ids(self) -> dict[str, Any]:
@@ -372,7 +377,7 @@ class IdsParty(Party):
         ids : array-like of str or int
             The id of each row of the table, as it is now.
         """
-        return Ids(ids).find(vars(self).get("agreed") or self._listed)
+        return as_ids(ids).find(vars(self).get("agreed") or self._listed)
 
     def release(self) -> None:
         """Drop the table's ids; what was listed or agreed on is what it learnt."""

@@ -429,6 +429,17 @@ def test_replies_are_no_longer_than_what_is_expected():
         session.open({"shop": {"role": None, "model": "x"}})
 
 
+def test_sessions_share_one_table(tmp_path):
+    shop = make_shop(tmp_path, Organisation)
+    one, other = shop.endpoint("bank")._member, shop.endpoint("bank")._member
+    assert one.ids is other.ids
+    assert one.holding.block is other.holding.block
+    before = one.holding.block.copy()
+    agreed = compare(shop, 3, [0, 1, 2])
+    fit_listed(shop, agreed)
+    pd.testing.assert_frame_equal(other.holding.block, before)
+
+
 def test_what_a_peer_says_does_not_rule_a_terminal():
     frame = _wire.pack([1, "error", "PartyError", "no\x1b[2J\nok: done"])
     with pytest.raises(PartyError, match=r"^party 'shop': no \[2J ok: done$"):
