@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from math import isfinite
 from typing import Any, NamedTuple
 
 import skvfl
@@ -202,6 +203,7 @@ def _reached(
 def _ask(config: PartyConfig, peer: str) -> dict[str, Any]:
     """What a peer says of itself, and of its ids, which are not compared."""
     from skvfl.remote._grpc import reach
+    from skvfl.remote._intersection import KINDS
 
     line = reach(config, peer, _PATIENCE)
     asked: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -221,7 +223,18 @@ def _ask(config: PartyConfig, peer: str) -> dict[str, Any]:
     finally:
         line.close()
     said, _, ids = answers
-    return {**said, "ids": ids["kind"], "n_ids": ids["n_ids"]}
+    match said, ids:
+        case (
+            {
+                "version": str(),
+                "protocol": int(),
+                "time": float() as clock,
+                "terms": dict(),
+            },
+            {"kind": str() as kind, "n_ids": int() as n_ids},
+        ) if isfinite(clock) and said["version"].isprintable() and kind in KINDS:
+            return {**said, "ids": kind, "n_ids": n_ids}
+    raise PartyError(peer, "what it says of itself is none of what is expected")
 
 
 def _answered(said: dict[str, Any], now: float, about: str) -> Iterator[Finding]:

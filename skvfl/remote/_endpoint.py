@@ -29,10 +29,10 @@ from skvfl.federation._party import LOGGER, serves
 
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
-HELLO, KEEP = "hello", "keep"
+HELLO, KEEP, SAY_ROWS = "hello", "keep", "say_rows"
 # Ids are compared by a party of this role, which every peer may ask for; what is
 # counted is the comparison.
-IDS_ROLE, MASK_IDS = "ids.keeper", "mask_ids"
+IDS_ROLE = "ids.keeper"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
@@ -44,6 +44,18 @@ _KINDS = {
     for kind in (PartyError, PartyTypeError, PartyValueError, RefusedError)
 }
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
+# Parties take memory for as many rows as they are told of.
+_ROW_COUNTS = {"n_rows", "n_train"}
+# What draws secrets for the rows of a fit, or learns from them. Asked for twice, one
+# fit would show as much as two, and count as one.
+_ONCE = {
+    "rap": {"fit_transform"},
+    "splitnn": {"prepare"},
+    "fedonce": {"learn"},
+    "apc": {SAY_ROWS, "agree_on_rows", "encode"},
+    "vfedsec": {"prepare"},
+    "tabvfl": {"prepare"},
+}
 
 
 def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
@@ -87,7 +99,7 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         case [int(answered), "error", str(kind), str(message)] if kind in _KINDS and (
             answered in (number, NO_NUMBER)
         ):
-            raise _KINDS[kind](name, message[:_MOST_LETTERS])
+            raise _KINDS[kind](name, _plain(message))
         case [int(), "ok", _] | [int(), "error", _, _]:
             raise PartyError(
                 name,
@@ -97,6 +109,12 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
     raise PartyError(
         name, f"its reply to {operation!r} is neither an answer nor an error"
     )
+
+
+def _plain(message: str) -> str:
+    """What another organisation says, without what would rule a terminal."""
+    shown = message[:_MOST_LETTERS]
+    return "".join(each if each.isprintable() else " " for each in shown)
 
 
 class Endpoint:
@@ -123,6 +141,9 @@ class Endpoint:
         self._role: str | None = None
         self._about: dict[str, Any] = {}
         self._serves = False
+        # Of a run: how many rows it has, and which of them are in the table.
+        self._n_named = 0
+        self._is_held: np.ndarray | None = None
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
@@ -203,10 +224,14 @@ class Endpoint:
     def _fail(self, peer: str, number: int, error: PartyError) -> bytes:
         """The frame of an error, which ends the session."""
         refused = isinstance(error, RefusedError)
-        self._was_refused = True
-        self._audit.record(
-            "refused" if refused else "failed", peer, why=error.message[:_MOST_LETTERS]
-        )
+        # What comes after the end is no event: a peer could fill the log with it.
+        if not self.is_over:
+            self._was_refused = True
+            self._audit.record(
+                "refused" if refused else "failed",
+                peer,
+                why=error.message[:_MOST_LETTERS],
+            )
         self._end()
         kind = type(error).__name__
         kind = kind if kind in _KINDS else "PartyError"
@@ -255,17 +280,20 @@ class Endpoint:
             raise self._error(f"'open' has no arguments {unknown}")
         member = self._member
         member.kept = self._store.shelf(peer)
-        n_rows = self._n_rows(arguments)
+        n_rows = self._n_rows(peer, arguments)
         # Before anything is computed.
         event = self._allow(peer, arguments, n_rows)
         held = member.perform(OPEN, arguments)
+        self._n_named = held["n_rows"]
         self._phase = "running"
         self._audit.record(event, peer, role=self._role, rows=n_rows)
         return held
 
-    def _n_rows(self, arguments: Mapping[str, Any]) -> int:
+    def _n_rows(self, peer: str, arguments: Mapping[str, Any]) -> int:
         """How many rows of its table a run is about."""
         member, rows = self._member, arguments.get("rows")
+        if isinstance(rows, np.ndarray):
+            self._policy.check_named(peer, rows.size)
         if member.ids is None or arguments.get("role") == IDS_ROLE:
             if isinstance(rows, np.ndarray) and rows.ndim:
                 return len(rows)
@@ -282,7 +310,8 @@ class Endpoint:
         # Rows that it does not have count for nothing: a list can be padded with them.
         listed = member.rows_listed(agreed)
         member.check_rows(rows, listed, learns=False)
-        return int(np.count_nonzero((rows >= 0) & (listed[rows] >= 0)))
+        self._is_held = (rows >= 0) & (listed[rows] >= 0)
+        return int(np.count_nonzero(self._is_held))
 
     def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
         """Look whether a run is allowed; what it is called in the audit log."""
@@ -326,10 +355,7 @@ class Endpoint:
 
     def _ask(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
         self._policy.check_operation(peer, self._method, operation, arguments)
-        if operation == MASK_IDS:
-            masked = arguments.get("masked")
-            n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
-            self._policy.check_alignment(peer, n_ids)
+        self._check_rows(peer, operation, arguments)
         party = self._member.party
         if self._serves and not serves(type(party), operation):
             raise RefusedError(
@@ -339,6 +365,37 @@ class Endpoint:
         value = self._member.perform(operation, arguments)
         self._policy.check_reply(peer, operation, value)
         return value
+
+    def _check_rows(
+        self, peer: str, operation: str, arguments: Mapping[str, Any]
+    ) -> None:
+        """Refuse what is about more rows, or fewer, than the run was opened with."""
+        again = not self._serves and self._counts[operation] > 1
+        if again and operation in _ONCE.get(self._method, ()):
+            raise RefusedError(
+                self._name,
+                f"refused: {operation!r} was asked for already: begin another fit",
+            )
+        for name in _ROW_COUNTS & arguments.keys():
+            count = arguments[name]
+            if type(count) is not int or not 0 <= count <= self._n_named:
+                raise PartyValueError(
+                    self._name,
+                    f"{name} of {operation!r} is no number of the run's "
+                    f"{self._n_named} rows",
+                )
+        told = arguments.get("told")
+        if operation == SAY_ROWS and told is not None:
+            is_held = self._is_held
+            if is_held is None:
+                is_held = np.ones(self._n_named, bool)
+            if (
+                not isinstance(told, np.ndarray)
+                or told.dtype != bool
+                or told.shape != is_held.shape
+            ):
+                raise PartyValueError(self._name, "it was told of no rows of the run")
+            self._policy.check_rows(peer, int(np.count_nonzero(told & is_held)))
 
     def _keep(self, peer: str) -> str:
         """Keep the party that has learnt; the name under which it is kept."""

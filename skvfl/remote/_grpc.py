@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from skvfl.exceptions import PartyError, RefusedError
+from skvfl.exceptions import ConfigurationError, PartyError, RefusedError
 from skvfl.federation._party import LOGGER
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig, PeerConfig
@@ -46,6 +46,8 @@ _CALL_SECONDS = 15.0
 # A line that is lost is looked for again after this time, and later after longer.
 _CALL_AGAIN = (0.2, 0.5, 1.0, 2.0)
 _MOST_SESSIONS = 64
+# Bytes that may wait on a line until this side comes to read them.
+_MOST_WAITING = 1 << 24
 _STOP_SECONDS = 2.0
 _OPTIONS = [
     # As much may be under way as a batch is long, or each would wait for permission to
@@ -60,6 +62,10 @@ _OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", int(500 * _PING_SECONDS)),
     ("grpc.http2.max_ping_strikes", 0),
+    # Others are refused by name; beyond these not even a thread is begun for them.
+    ("grpc.max_concurrent_streams", 2 * _MOST_SESSIONS),
+    # Whoever connects and says nothing has no certificate to be counted by.
+    ("grpc.server_handshake_timeout_ms", int(1000 * _REACH_SECONDS)),
     # Two processes would share a port, and a peer would reach one or the other.
     ("grpc.so_reuseport", 0),
 ]
@@ -74,10 +80,16 @@ class Line:
     ----------
     name : str
         Of the organisation at the other end.
+    asks : bool, default=True
+        Whether this end asks, and the other one answers.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, asks: bool = True) -> None:
         self.name = name
+        self._asks = asks
+        self._n_owed = 0
+        self._n_waiting = 0
+        self._room = threading.Condition()
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._in: queue.SimpleQueue[bytes | PartyError] = queue.SimpleQueue()
         self._lost: PartyError | None = None
@@ -88,6 +100,8 @@ class Line:
 
     def send(self, frame: bytes) -> None:
         """Send a frame, without waiting."""
+        with self._room:
+            self._n_owed += 1
         self._out.put(frame)
 
     def receive(self, seconds: float | None) -> bytes | None:
@@ -107,11 +121,16 @@ class Line:
         if isinstance(found, PartyError):
             self._lost = found
             raise found
+        with self._room:
+            self._n_waiting -= len(found)
+            self._room.notify()
         return found
 
     def close(self) -> None:
         """Hang up."""
-        self._is_closed = True
+        with self._room:
+            self._is_closed = True
+            self._room.notify()
         self._out.put(None)
         self._hang_up()
 
@@ -131,16 +150,42 @@ class Line:
         try:
             for frame in frames:
                 self.was_heard = True
-                self._in.put(frame)
+                self._take_in(frame)
             lost = PartyError(self.name, "it ended the session")
         except grpc.RpcError as exc:
             # The listening side is told no more than that the stream has ended.
             lost = PartyError(self.name, "its connection was lost")
             if hasattr(exc, "code"):
                 lost = _lost(self.name, exc, self.was_heard)
+        except PartyError as exc:
+            lost = exc
+            self.close()
         except Exception as exc:  # whatever it is, nobody may wait for an answer
             lost = PartyError(self.name, f"its connection failed: {type(exc).__name__}")
         self.lose(lost)
+
+    def _take_in(self, frame: bytes) -> None:
+        """Let a frame wait until it is received, and the other end with it."""
+        with self._room:
+            if self._asks and not self._n_owed:
+                raise PartyError(self.name, "it sent what nobody has asked for")
+            self._n_owed -= 1
+
+            def has_room() -> bool:
+                waiting = self._n_waiting
+                return (
+                    self._is_closed
+                    or not waiting
+                    or (waiting + len(frame) <= _MOST_WAITING)
+                )
+
+            # While nothing is taken from the connection, the other end cannot send
+            # without bounds either.
+            self._room.wait_for(has_room)
+            if self._is_closed:
+                return
+            self._n_waiting += len(frame)
+        self._in.put(frame)
 
     def lose(self, error: PartyError) -> None:
         """End what can be received with an error."""
@@ -190,7 +235,7 @@ def dial(config: PartyConfig, name: str, method: str = ASK) -> Line:
         raise RefusedError(
             name, f"{config.path} has no address of it: where does it listen?"
         )
-    line = Line(name)
+    line = Line(name, asks=method == ASK)
     talk = threading.Thread(target=_talk, args=(config, peer, line, method))
     talk.daemon = True
     talk.start()
@@ -349,6 +394,11 @@ class Server:
         except RefusedError as exc:
             self._audit.record("refused", "unknown", why=exc.message)
             context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
+        except ConfigurationError as exc:
+            # Its message has paths of this machine.
+            self._audit.record("failed", "unknown", why=str(exc))
+            why = "refused: it cannot read its certificates; its audit log says why"
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         with self._lock:
             self._busy[name] += 1
             is_full = self._busy[name] > _MOST_SESSIONS
@@ -383,14 +433,29 @@ class Server:
     def _call(self, replies: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A peer has called, to be asked over its own connection."""
         with self._peer(context) as name:
+            if self._organisation is not None:
+                # Nobody here would ever take the line.
+                why = "refused: it answers, and asks nobody over calls"
+                self._audit.record("refused", name, why=why)
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
             line = Line(name)
             line.hang_up_by(context.cancel)
             context.add_callback(line.close)
             listener = threading.Thread(target=line.listen, args=(replies,))
             listener.daemon = True
             listener.start()
+            self._forget_lost(name)
             self._called[name].put(line)
             yield from line.outgoing()
+
+    def _forget_lost(self, name: str) -> None:
+        """Drop lines that nobody took before they were lost."""
+        called = self._called[name]
+        for _ in range(called.qsize()):
+            with suppress(queue.Empty):
+                line = called.get_nowait()
+                if not line.is_lost:
+                    called.put(line)
 
 
 class _Threads(Executor):
@@ -451,7 +516,8 @@ def run(
     organisation.store.tidy()
     for peer in config.peers.values():
         if peer.dial:
-            _begin_calling(organisation, peer.name, stop)
+            room = threading.Semaphore(_MOST_SESSIONS)
+            _begin_calling(organisation, peer.name, stop, room)
     try:
         ready(None if server is None else server.port)
         stop.wait()
@@ -461,14 +527,33 @@ def run(
 
 
 def _begin_calling(
-    organisation: Organisation, name: str, stop: threading.Event
+    organisation: Organisation,
+    name: str,
+    stop: threading.Event,
+    room: threading.Semaphore,
 ) -> None:
-    call = threading.Thread(target=_keep_calling, args=(organisation, name, stop))
+    call = threading.Thread(target=_keep_calling, args=(organisation, name, stop, room))
     call.daemon = True
     call.start()
 
 
-def _keep_calling(organisation: Organisation, name: str, stop: threading.Event) -> None:
+def _keep_calling(
+    organisation: Organisation,
+    name: str,
+    stop: threading.Event,
+    room: threading.Semaphore,
+) -> None:
+    # A peer that is called has no more sessions at once than one that calls.
+    with room:
+        _call(organisation, name, stop, room)
+
+
+def _call(
+    organisation: Organisation,
+    name: str,
+    stop: threading.Event,
+    room: threading.Semaphore,
+) -> None:
     """Call a peer until a session begins on the line, and answer it."""
     n_failed = 0
     while not stop.is_set():
@@ -476,7 +561,7 @@ def _keep_calling(organisation: Organisation, name: str, stop: threading.Event) 
         try:
             frame = line.receive(None)
             # The line is taken; another one waits for the next session.
-            _begin_calling(organisation, name, stop)
+            _begin_calling(organisation, name, stop, room)
             endpoint = organisation.endpoint(name)
             try:
                 while frame is not None:

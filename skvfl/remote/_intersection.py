@@ -56,6 +56,11 @@ _CURVE, _MULTIPLY = ec.SECP256R1(), ec.ECDH()
 _PURPOSE = b"skvfl ids 1"
 
 
+def as_ids(values: Any) -> Ids:
+    """Ids that were looked at before as they are, and others looked at."""
+    return values if isinstance(values, Ids) else Ids(values)
+
+
 class SharedIdsError(ShareableError, AlignmentError):
     """Ids cannot be compared; the message has counts and kinds, and no id."""
 
@@ -275,13 +280,17 @@ class IdsParty(Party):
         ids and no positions, because a table that is read again may have another order.
     """
 
-    made_by: ClassVar = {"agreed": "agree_on_ids", "_listed": "mask_ids"}
+    made_by: ClassVar = {
+        "agreed": "agree_on_ids",
+        "_listed": "mask_ids",
+        "_most_agreed": "mask_ids",
+    }
 
     def __init__(self, name: str, ids: Any) -> None:
         super().__init__(name)
         if ids is None:
             raise SharedIdsError("its table has no column of ids")
-        self._ids = Ids(ids)
+        self._ids = as_ids(ids)
 
     @operation
     def describe_ids(self) -> dict[str, Any]:
@@ -321,6 +330,8 @@ class IdsParty(Party):
             raise SharedIdsError(fault.replace("it sent", "it was sent"))
         secret = Secret()
         again = secret.mask_again(masked)
+        # One place for each of the asker's rows is the longest list.
+        self._most_agreed = len(masked)
         own, order = secret.mask(self._ids)
         if only_size:
             again = sorted(again)
@@ -344,6 +355,7 @@ class IdsParty(Party):
             not isinstance(positions, np.ndarray)
             or positions.dtype != np.int64
             or positions.ndim != 1
+            or len(positions) > self._most_agreed
             or positions.min(initial=0) < -1
             or positions.max(initial=-1) >= len(listed)
         ):
@@ -352,7 +364,7 @@ class IdsParty(Party):
         if len(np.unique(held)) < len(held):
             raise SharedIdsError("it was sent a position twice")
         self.agreed = [None if i < 0 else listed[i] for i in positions]
-        del self._listed
+        del self._listed, self._most_agreed
 
     def find_rows(self, ids: Any) -> np.ndarray:
         """Rows of a table that were agreed on, in their order; -1 where it has none.
@@ -365,7 +377,7 @@ class IdsParty(Party):
         ids : array-like of str or int
             The id of each row of the table, as it is now.
         """
-        return Ids(ids).find(vars(self).get("agreed") or self._listed)
+        return as_ids(ids).find(vars(self).get("agreed") or self._listed)
 
     def release(self) -> None:
         """Drop the table's ids; what was listed or agreed on is what it learnt."""

@@ -9,6 +9,7 @@ from skvfl.federation import Holding, Member
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import Endpoint
+from skvfl.remote._intersection import Ids
 from skvfl.remote._policy import Policy
 from skvfl.remote._store import Store
 
@@ -30,6 +31,10 @@ class Organisation:
         self.store = Store(config.store / "models")
         self.audit = Audit(config.audit)
         self._table = table
+        # Made once: a peer may open many sessions, and each would take as much memory
+        # and time as the whole table.
+        self._blocks: dict[str, Any] = {}
+        self._ids = Ids(table[config.ids])
 
     def member(self, peer: str) -> Member:
         """The organisation as one peer may know it, for one session."""
@@ -38,9 +43,10 @@ class Organisation:
             raise RefusedError(
                 self.config.name, f"refused: {peer!r} may ask for nothing"
             )
-        block = self._table[list(allow.columns)]
-        ids = self._table[self.config.ids]
-        return Member(self.config.name, Holding(block), ids=ids)
+        if peer not in self._blocks:
+            self._blocks[peer] = self._table[list(allow.columns)]
+        # Nothing is written into it: parties take rows of it, which are copies.
+        return Member(self.config.name, Holding(self._blocks[peer]), ids=self._ids)
 
     def endpoint(self, peer: str) -> Endpoint:
         """Its side of one session."""

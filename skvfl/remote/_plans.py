@@ -33,6 +33,7 @@ from skvfl.remote._mailbox import (
 )
 from skvfl.remote._sealing import write_new
 
+_LATEST = int(datetime(3000, 1, 1, tzinfo=UTC).timestamp())
 _METHODS = {
     "rap": "RAP, random projections",
     "fedonce": "FedOnce",
@@ -102,7 +103,8 @@ def read_plan(path: str | Path, desk: Desk) -> Plan:
         raise ValueError(f"{path.name} is no plan: its name ends in .{PLAN}")
     sender, content = desk.read(path, PLAN)
     frames, made = as_frames(content.get("frames")), content.get("made")
-    if not frames or type(made) is not int:
+    # Its time is a part of a name under which it is remembered that it was answered.
+    if not frames or type(made) is not int or not 0 <= made < _LATEST:
         raise PartyValueError(sender, f"its file is no plan: {path.name}")
     requests = [_read_request(sender, i, frame) for i, frame in enumerate(frames)]
     _check_order(sender, [operation for operation, _ in requests])

@@ -127,11 +127,7 @@ class Policy:
             self._refuse(f"it plays no part {role!r}, only {_listed(_ROLES[method])}")
         if others := [str(each) for each in columns if each not in rule.columns]:
             self._refuse(f"columns {others} are not allowed")
-        if n_rows < rule.min_rows:
-            self._refuse(
-                f"{n_rows} rows are asked for, and {rule.min_rows} is the smallest "
-                "number that is allowed"
-            )
+        self.check_rows(peer, n_rows)
         said = settings.pack() if isinstance(settings, Settings) else settings or {}
         if not isinstance(said, Mapping):
             self._refuse("the settings are not in words")
@@ -142,11 +138,57 @@ class Policy:
         if method == "vfedsec" and said.get("masked") is not True and not rule.unmasked:
             self._refuse("vFedSec without masks is not allowed")
         run = self._check_noise(rule, role, said)
+        self._check_steps(rule, said, n_rows)
         # Last, so that what is refused counts for nothing.
         what = "continuations" if role == "fedonce.split" else "fits"
         self._count(peer, what, 1, rule.fits_per_day)
         if run is not None:
             self._counts.keep_run(peer, run)
+
+    def check_rows(self, peer: str, n_rows: int) -> None:
+        """Refuse to learn from too few rows.
+
+        Parameters
+        ----------
+        peer : str
+            Who asks.
+        n_rows : int
+            Number of rows that this organisation holds.
+
+        Raises
+        ------
+        RefusedError
+            If they are fewer than is allowed.
+        """
+        rule = self._rule(peer)
+        if n_rows < rule.min_rows:
+            self._refuse(
+                f"{n_rows} rows are asked for, and {rule.min_rows} is the smallest "
+                "number that is allowed"
+            )
+
+    def check_named(self, peer: str, n_rows: int) -> None:
+        """Refuse to look at more rows than ids may be compared.
+
+        Parameters
+        ----------
+        peer : str
+            Who asks.
+        n_rows : int
+            Number of rows that are named, whether this organisation holds them or not:
+            each of them takes memory.
+
+        Raises
+        ------
+        RefusedError
+            If they are too many.
+        """
+        rule = self._rule(peer)
+        if n_rows > rule.max_ids:
+            self._refuse(
+                f"{n_rows} rows are named at once, and {rule.max_ids} is the largest "
+                "number of ids that is allowed"
+            )
 
     def check_prediction(self, peer: str, n_rows: int) -> None:
         """Refuse a prediction beyond what is allowed in a day; count one that is not.
@@ -223,6 +265,7 @@ class Policy:
         share = arguments.get("share")
         if _exceeds(share, rule.max_layer):
             self._refuse(f"share={share} is more than the allowed {rule.max_layer}")
+        # Here and nowhere else, so that one comparison counts as one.
         if operation == "mask_ids":
             masked = arguments.get("masked")
             n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
@@ -353,6 +396,21 @@ class Policy:
                     f"{key}={value} is wider than the allowed {rule.max_width}"
                 )
 
+    def _check_steps(
+        self, rule: Allowance, said: Mapping[str, Any], n_rows: int
+    ) -> None:
+        """Noisy steps take time, whatever they spend."""
+        if said.get("run") is None:
+            return
+        run = self._run(said["run"])
+        # A batch has one row at least, and the last one of an epoch may be cut short.
+        passes = run.steps * run.sampling_rate / 2
+        if not max(passes, run.steps / max(n_rows, 1)) <= rule.max_epochs:
+            self._refuse(
+                f"{run.steps} noisy steps are more than {rule.max_epochs} epochs, "
+                "which are allowed"
+            )
+
     def _check_noise(
         self, rule: Allowance, role: str, said: Mapping[str, Any]
     ) -> dict[str, Any] | None:
@@ -367,6 +425,8 @@ class Policy:
                 f"representation_noise={noise:g} is less than the smallest that is "
                 f"allowed, {rule.min_noise:g}"
             )
+        if rule.min_noise > 0:
+            self._check_range(said["guest"])
         if rule.max_epsilon is None:
             return None
         encoder = said["guest"]
@@ -385,6 +445,18 @@ class Policy:
             )
         self._check_epsilon(rule, [self._run(run)])
         return dict(run.get("dict", run))
+
+    def _check_range(self, encoder: Mapping[str, Any]) -> None:
+        """Noise hides nothing where a peer decides how large the numbers are."""
+        params = encoder["params"]
+        params = params.get("dict", params)
+        if encoder["name"] == "AutoencoderTransformer" or (
+            params.get("output_activation", "tanh") != "tanh"
+        ):
+            self._refuse(
+                f"{encoder['name']} puts out numbers of any size, which no noise "
+                'hides: take NoiseAsTargetsEncoder with output_activation="tanh"'
+            )
 
     def _run(self, fields: Any) -> Any:
         """Noisy steps as a fit tells of them, in this organisation's own name."""

@@ -18,7 +18,14 @@ from skvfl.federation import (
 )
 from skvfl.federation._replies import NOTHING, Reply
 from skvfl.federation._transport import Measure, answer
-from skvfl.remote._endpoint import HELLO, KEEP, pack_hello, pack_request, read_reply
+from skvfl.remote._endpoint import (
+    HELLO,
+    KEEP,
+    MOST_HEADER,
+    pack_hello,
+    pack_request,
+    read_reply,
+)
 
 # A request has so much longer for every byte of it, and less for every byte that its
 # reply may have at most.
@@ -212,6 +219,14 @@ class RemoteSession(Session):
             return None
         request = partner.owed.popleft()
         number, operation = request.number, request.operation
+        most = request.expected.n_bytes + MOST_HEADER
+        if len(frame) > most:
+            # Before it is read, which would take as much memory again.
+            raise PartyError(
+                partner.name,
+                f"its reply to {operation!r} has {len(frame)} bytes where at most "
+                f"{most} are expected",
+            )
         value = read_reply(partner.name, frame, number, operation)
         if request.expected is NOTHING and (fault := NOTHING.fault(value)):
             raise PartyError(partner.name, f"{fault} (in reply to {operation!r})")

@@ -13,6 +13,7 @@ from _partners import free_port, partners
 
 import skvfl
 from skvfl.exceptions import PartyError
+from skvfl.federation import _wire
 from skvfl.remote import _check, _keys
 from skvfl.remote._cli import main
 from skvfl.remote._config import PartyConfig
@@ -225,3 +226,45 @@ def test_check_says_who_does_not_answer(bank):
     assert "party 'telecom': it speaks protocol 2" in found(bank, greet, wrong=True)
     bank.write_text(bank.read_text().replace("address", "# address"))
     assert "telecom calls" in found(bank, greet, wrong=False)
+
+
+GREETING = {"version": "1", "protocol": 1, "time": 1.0, "terms": {}}
+IDS = {"kind": "text", "n_ids": 3}
+
+
+class Says:
+    """A line on which answers lie ready."""
+
+    def __init__(self, *answers):
+        self.frames = [_wire.pack([i, "ok", each]) for i, each in enumerate(answers)]
+
+    def send(self, frame):
+        pass
+
+    def receive(self, seconds):
+        return self.frames.pop(0)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("greeting", "ids", "is_wrong"),
+    [
+        (GREETING, IDS, False),
+        (None, IDS, True),
+        ({}, IDS, True),
+        (GREETING, None, True),
+        (GREETING, {"kind": "\x1b[2J", "n_ids": 3}, True),
+        ({**GREETING, "version": "\x1b[2J"}, IDS, True),
+        ({**GREETING, "time": float("nan")}, IDS, True),
+        ({**GREETING, "time": 10**400}, IDS, True),
+        ({**GREETING, "terms": ["x"]}, IDS, True),
+    ],
+)
+def test_check_takes_nothing_for_granted(bank, monkeypatch, greeting, ids, is_wrong):
+    line = Says(greeting, {}, ids)
+    monkeypatch.setattr("skvfl.remote._grpc.reach", lambda *asked: line)
+    said = found(bank, wrong=True)
+    expected = "party 'telecom': what it says of itself is none of what is expected"
+    assert (expected in said) == is_wrong

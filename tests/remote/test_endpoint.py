@@ -19,6 +19,7 @@ from skvfl.remote._endpoint import (
     pack_request,
     read_reply,
 )
+from skvfl.remote._intersection import Ids, Secret
 from skvfl.remote._organisation import Organisation
 from skvfl.remote._session import RemoteSession
 
@@ -41,6 +42,10 @@ class Plain(Organisation):
 
 @pytest.fixture
 def shop(tmp_path):
+    return make_shop(tmp_path)
+
+
+def make_shop(tmp_path, kind=Plain, allow=None):
     exchange_keys(tmp_path, ["bank", "shop"])
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
@@ -50,8 +55,8 @@ def shop(tmp_path):
             "plan": rng.choice(["basic", "family"], N_ROWS),
         }
     )
-    config = partner_config(tmp_path, "shop", ["spend", "plan"])
-    return Plain(config, table)
+    config = partner_config(tmp_path, "shop", ["spend", "plan"], allow=allow)
+    return kind(config, table)
 
 
 class Talk:
@@ -183,6 +188,98 @@ def test_rows_are_named_by_an_agreed_list_where_there_are_ids(shop):
         talk.ask("open", **OPENING)
 
 
+def opened(shop, **opening):
+    talk = Talk(shop)
+    talk.hello()
+    talk.ask("open", **{**OPENING, **opening})
+    return talk
+
+
+def test_secrets_of_a_fit_are_drawn_once(shop):
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+    with pytest.raises(RefusedError, match="'prepare' was asked for already"):
+        talk.ask("prepare", seed=0)
+
+
+@pytest.mark.parametrize("n_train", [-1, N_ROWS + 1, 10**12, True, 2.0, "many", None])
+def test_no_memory_is_taken_for_rows_that_the_run_does_not_have(shop, n_train):
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+    with pytest.raises(PartyValueError, match="no number of the run's 40 rows"):
+        talk.ask("begin_epoch", seed=0, n_train=n_train)
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+    talk.ask("begin_epoch", seed=0, n_train=N_ROWS)
+
+
+def encoding(shop, told):
+    name, params = "AutoencoderTransformer", {"max_epochs": 1, "n_components": 2}
+    encoder = {"name": name, "params": {"dict": params}}
+    talk = opened(shop, role="apc.passive", settings={"local_encoder": encoder})
+    talk.ask("say_rows", told=told)
+    talk.ask("agree_on_rows", aligned=np.ones(N_ROWS, bool))
+    return talk.ask("encode")
+
+
+def test_a_fit_is_on_no_fewer_rows_than_it_was_opened_with(tmp_path):
+    shop = make_shop(tmp_path, allow={"min_rows": 30})
+    told = np.arange(N_ROWS) < 30
+    assert encoding(shop, told).shape == (30, 2)
+    with pytest.raises(RefusedError, match="29 rows are asked for"):
+        encoding(shop, np.arange(N_ROWS) < 29)
+    for other in (told[:30], told.astype(int), "all"):
+        with pytest.raises(PartyValueError, match="no rows of the run"):
+            encoding(shop, other)
+
+
+def test_what_comes_after_the_end_does_not_fill_the_log(shop):
+    talk = Talk(shop)
+    for _ in range(5):
+        with pytest.raises(PartyError):
+            talk.frame(b"nothing")
+    assert len(audit(shop)) == 1
+
+
+def compare(shop, n_asked, positions):
+    """Compare ids, of which the first three are shared, and keep a list."""
+    talk = Talk(shop)
+    talk.hello()
+    talk.ask("open", role="ids.keeper", settings={})
+    masked, _ = Secret().mask(Ids([*range(n_asked)]))
+    talk.ask("mask_ids", kind="whole numbers", masked=masked, only_size=False)
+    talk.ask("agree_on_ids", positions=np.array(positions))
+    return talk.ask("keep")
+
+
+def test_one_comparison_counts_as_one(tmp_path):
+    shop = make_shop(tmp_path, Organisation, allow={"alignments_per_day": 1})
+    compare(shop, 3, [0, 1, 2])
+    with pytest.raises(RefusedError, match="1 alignments are asked for and 0 of 1"):
+        compare(shop, 3, [0, 1, 2])
+
+
+def test_rows_that_nobody_holds_do_not_fill_memory(tmp_path):
+    shop = make_shop(tmp_path, Organisation, allow={"max_ids": 10})
+    with pytest.raises(PartyValueError, match="no positions of its masked ids"):
+        compare(shop, 3, [0, 1, 2, -1])
+    agreed = compare(shop, 4, [0, 1, 2, -1])
+    for role in ("splitnn.passive", None):
+        for n, fault in ((7, None), (8, "11 rows are named at once")):
+            rows = np.array([0, 1, 2, *[-1] * n], np.int8)
+            model = None if role else fit_listed(shop, agreed)
+            with contextlib.ExitStack() as expected:
+                if fault:
+                    expected.enter_context(pytest.raises(RefusedError, match=fault))
+                opened(shop, role=role, model=model, rows=rows, agreed=agreed)
+
+
+def fit_listed(shop, agreed):
+    talk = opened(shop, rows=np.arange(3), agreed=agreed)
+    talk.ask("prepare", seed=0)
+    return talk.ask("keep")
+
+
 def test_what_it_keeps_is_plain_and_forgotten(shop):
     shelf = shop.store.shelf("bank")
     model = fitted(shop)
@@ -219,7 +316,7 @@ class Anything:
         pass
 
     check_opening = check_prediction = check_alignment = allow
-    check_operation = check_reply = allow
+    check_operation = check_reply = check_rows = check_named = allow
 
 
 def mutations(frames, n, seed):
@@ -318,6 +415,35 @@ def test_no_frame_that_arrives_brings_the_asking_side_down():
             assert said["shop"].keys() == held.keys()
             n_answered += 1
     assert 0 < n_answered < 4000
+
+
+def test_replies_are_no_longer_than_what_is_expected():
+    long = np.zeros(1 << 21)
+    frames = [_wire.pack([0, "ok", long])]
+    reach = {"shop": Canned(frames)}.__getitem__
+    session = RemoteSession([], skvfl.CommunicationLog(), "bank", ["shop"], reach, 1.0)
+    with (
+        pytest.raises(PartyError, match=r"'hello' has \d+ bytes where at most"),
+        session,
+    ):
+        session.open({"shop": {"role": None, "model": "x"}})
+
+
+def test_sessions_share_one_table(tmp_path):
+    shop = make_shop(tmp_path, Organisation)
+    one, other = shop.endpoint("bank")._member, shop.endpoint("bank")._member
+    assert one.ids is other.ids
+    assert one.holding.block is other.holding.block
+    before = one.holding.block.copy()
+    agreed = compare(shop, 3, [0, 1, 2])
+    fit_listed(shop, agreed)
+    pd.testing.assert_frame_equal(other.holding.block, before)
+
+
+def test_what_a_peer_says_does_not_rule_a_terminal():
+    frame = _wire.pack([1, "error", "PartyError", "no\x1b[2J\nok: done"])
+    with pytest.raises(PartyError, match=r"^party 'shop': no \[2J ok: done$"):
+        read_reply("shop", frame, 1, "open")
 
 
 def test_an_organisation_that_has_no_table_for_a_peer_says_so(shop):

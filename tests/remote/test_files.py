@@ -639,14 +639,14 @@ def test_a_plan_is_shown_in_plain_words(exchanged):
     assert "customer" not in ids + fit
 
 
-def plan_of(one, *requests):
+def plan_of(one, *requests, made=0):
     """A plan that the bank signs, whatever it asks for."""
     frames = [pack_hello(0)]
     for number, (operation, arguments) in enumerate(requests, 1):
         frames.append(pack_request(number, operation, **arguments))
     path = one.mail / f"plan{len([*one.mail.iterdir()])}.plan"
     desk = desk_of(one.bank_file)
-    content = {"frames": as_arrays(frames), "made": 0}
+    content = {"frames": as_arrays(frames), "made": made}
     path.write_bytes(desk.seal(content, "plan", "telecom"))
     return path
 
@@ -673,6 +673,17 @@ def test_plans_that_ask_for_something_else_are_neither_shown_nor_answered(
         partial(exchanged.answer, path),
     ):
         with pytest.raises(PartyValueError, match=f"party 'bank': its plan {message}"):
+            ask()
+
+
+@pytest.mark.parametrize("made", [-1, 10**30, 10**300, True, 1.0])
+def test_a_plan_that_could_not_be_remembered_is_not_answered(exchanged, made):
+    path = plan_of(exchanged, OPEN, ("fit_transform", {}), made=made)
+    for ask in (
+        lambda: show_plan(path, exchanged.config),
+        partial(exchanged.answer, path),
+    ):
+        with pytest.raises(PartyValueError, match="its file is no plan"):
             ask()
 
 

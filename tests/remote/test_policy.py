@@ -297,6 +297,30 @@ def test_noise_is_as_large_as_is_asked_for(make):
             ask(policy, "fedonce.guest", representation_noise=noise)
 
 
+@pytest.mark.parametrize(
+    "guest",
+    [
+        {"name": "AutoencoderTransformer", "params": {"dict": {"n_components": 8}}},
+        {**ENCODER, "params": {"dict": {"output_activation": "identity"}}},
+    ],
+)
+def test_noise_is_not_drowned_by_large_numbers(make, guest):
+    ask(make(methods=["fedonce"]), "fedonce.guest", guest=guest)
+    policy = make(methods=["fedonce"], min_noise=0.1)
+    with pytest.raises(RefusedError, match="numbers of any size"):
+        ask(policy, "fedonce.guest", representation_noise=0.1, guest=guest)
+
+
+@pytest.mark.parametrize("run", [{"steps": 10**12}, {"sampling_rate": 1e-9}])
+def test_noisy_steps_take_no_more_time_than_is_allowed(make, run):
+    policy = make(methods=["fedonce"], max_epochs=5)
+    guest = {**ENCODER, "params": {"dict": {"max_epochs": 5}}}
+    ask(policy, "fedonce.guest", guest=guest, **budget(1e6, steps=50))
+    many = {"steps": 10**4, **run}
+    with pytest.raises(RefusedError, match="noisy steps are more than 5 epochs"):
+        ask(policy, "fedonce.guest", guest=guest, **budget(1e6, **many))
+
+
 def budget(noise, **other):
     run = {**RUN, "noise_multiplier": noise, **other}
     return {"run": {"dict": run}, "max_grad_norm": 1.0}

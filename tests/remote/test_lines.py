@@ -1,0 +1,171 @@
+"""Peers that send what nobody waits for, or call without end."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from _partners import bank_file, exchange_keys, free_port, partner_config
+
+from skvfl.exceptions import PartyError, RefusedError
+from skvfl.remote import _grpc
+from skvfl.remote._config import PartyConfig
+from skvfl.remote._endpoint import pack_hello, read_reply
+from skvfl.remote._grpc import CALL, Line, Server, dial
+from skvfl.remote._organisation import Organisation
+
+TABLE = pd.DataFrame({"customer": np.arange(9), "spend": np.arange(9.0)})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    exchange_keys(tmp_path, ["bank", "shop"])
+    return tmp_path
+
+
+def shop(folder, **peer):
+    return Organisation(partner_config(folder, "shop", ["spend"], **peer), TABLE)
+
+
+def endless(taken, n_bytes=1 << 20):
+    for number in range(10_000):
+        taken.append(number)
+        yield bytes(n_bytes)
+
+
+def test_what_nobody_has_asked_for_ends_the_line():
+    line, taken = Line("shop"), []
+    line.send(b"question")
+    line.listen(endless(taken, 1))
+    assert line.receive(0) == b"\0"
+    for _ in range(2):
+        with pytest.raises(PartyError, match="'shop': it sent what nobody has asked"):
+            line.receive(0)
+    assert len(taken) == 2
+
+
+def test_whoever_asks_too_much_at_once_has_to_wait():
+    line, taken = Line("bank", asks=False), []
+    listener = threading.Thread(target=line.listen, args=(endless(taken),), daemon=True)
+    listener.start()
+    most = _grpc._MOST_WAITING // (1 << 20)
+    deadline = time.monotonic() + 10
+    while len(taken) <= most and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert len(taken) == most + 1
+    for _ in range(3):
+        line.receive(1)
+    time.sleep(0.2)
+    assert len(taken) == most + 4
+    line.close()
+    listener.join(20)
+    assert not listener.is_alive()
+    # Nothing is kept of what comes after the end.
+    assert line._in.qsize() <= most + 1
+
+
+def test_whoever_answers_is_not_called(folder):
+    organisation = shop(folder)
+    with Server(organisation.config, organisation) as server:
+        bank = PartyConfig.load(bank_file(folder, ["shop"], {"shop": server.port}))
+        line = dial(bank, "shop", CALL)
+        with pytest.raises(RefusedError, match="asks nobody over calls"):
+            line.receive(10)
+        line.close()
+    assert "over calls" in organisation.config.audit.read_text()
+
+
+@pytest.fixture
+def calling(folder, monkeypatch):
+    """A bank that is called by a shop, which has room for two sessions."""
+    port, stop = free_port(), threading.Event()
+    path = bank_file(folder, ["shop"], listen=f"localhost:{port}")
+    organisation = shop(folder, dial=True, address=f"localhost:{port}")
+    with Server(PartyConfig.load(path)) as server:
+        answers = threading.Thread(target=_grpc.run, args=(organisation, stop))
+        with monkeypatch.context() as few:
+            few.setattr(_grpc, "_MOST_SESSIONS", 2)
+            answers.start()
+            # The bank itself would let in more.
+            line = server.take("shop", 10)
+            server._called["shop"].put(line)
+        yield server
+        stop.set()
+        answers.join(10)
+
+
+def test_a_partner_that_calls_has_no_more_sessions_than_one_that_listens(calling):
+    with contextlib.ExitStack() as open_lines:
+        lines = [greeted(calling, open_lines) for _ in range(2)]
+        with pytest.raises(PartyError, match="has not called within 1 seconds"):
+            calling.take("shop", 1)
+        lines[0].close()
+        greeted(calling, open_lines)
+
+
+def greeted(server, open_lines):
+    line = server.take("shop", 10)
+    open_lines.callback(line.close)
+    line.send(pack_hello(0))
+    assert read_reply("shop", line.receive(10), 0, "hello")["name"] == "shop"
+    return line
+
+
+def test_lines_that_were_lost_before_anybody_took_them_are_forgotten(folder):
+    port = free_port()
+    bank = PartyConfig.load(bank_file(folder, ["shop"], listen=f"localhost:{port}"))
+    organisation = shop(folder, dial=True, address=f"localhost:{port}")
+    with Server(bank) as server:
+        for _ in range(5):
+            line = dial(organisation.config, "bank", CALL)
+            deadline = time.monotonic() + 10
+            while not waiting(server) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert len(waiting(server)) == 1
+            line.close()
+            while waiting(server) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert not waiting(server)
+            assert server._called["shop"].qsize() == 1
+
+
+def waiting(server):
+    """Lines on which somebody has called."""
+    called, found = server._called["shop"], []
+    for _ in range(called.qsize()):
+        line = called.get_nowait()
+        called.put(line)
+        found += [] if line.is_lost else [line]
+    return found
+
+
+def test_whoever_connects_and_says_nothing_is_hung_up_on(folder, monkeypatch):
+    limit = "grpc.server_handshake_timeout_ms"
+    options = [(k, 300 if k == limit else value) for k, value in _grpc._OPTIONS]
+    monkeypatch.setattr(_grpc, "_OPTIONS", options)
+    organisation = shop(folder)
+    with (
+        Server(organisation.config, organisation) as server,
+        socket.create_connection(("localhost", server.port)) as connection,
+    ):
+        connection.settimeout(10)
+        while connection.recv(1000):
+            pass
+
+
+def test_what_is_wrong_with_its_files_is_said_at_home(folder):
+    organisation = shop(folder)
+    with Server(organisation.config, organisation) as server:
+        bank = PartyConfig.load(bank_file(folder, ["shop"], {"shop": server.port}))
+        (folder / "shop" / "bank.pem").unlink()
+        line = dial(bank, "shop")
+        line.send(pack_hello(0))
+        with pytest.raises(RefusedError, match="cannot read its certif") as error:
+            line.receive(10)
+        line.close()
+    assert str(folder) not in str(error.value)
+    assert str(folder) in organisation.config.audit.read_text()
