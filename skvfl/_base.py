@@ -61,8 +61,6 @@ from skvfl.partition._tables import _check_table
 # Guards the one attribute that sessions opened by several threads write. It belongs to
 # the module, because an estimator with a lock could not be pickled.
 _ADDING = Lock()
-# What a fit that goes on from an earlier one must find as it was.
-_SAME_WHEN_WARM = "n_features_in_", "feature_names_in_"
 _TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
@@ -115,6 +113,16 @@ def check_answers(answers):
                 "diverged; look at the scales of the columns"
             )
     return answers
+
+
+def _check_same_columns(before, now):
+    """Refuse to go on with models of other columns, or of others' columns."""
+    # Networks and what prepares columns would take any others of the same number.
+    if {n: [*held] for n, held in before.items()} != {n: [*x] for n, x in now.items()}:
+        raise ValueError(
+            "warm_start=True goes on with the models of the last fit, and the parties "
+            "have other columns than in it: set warm_start=False"
+        )
 
 
 class VFLClassifierMixin(ClassifierMixin):
@@ -255,9 +263,9 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         check_entries(_num_samples(y), _num_samples(X), "y")
         # A fit that fails must not leave the parties of an earlier one to predict with.
         earlier = self.__dict__.pop("_parties", None)
-        self._was_fitted = earlier is not None
         self._earlier = earlier if getattr(self, "warm_start", False) else None
-        known = [getattr(self, each, None) for each in _SAME_WHEN_WARM]
+        self._replaces = earlier is not None and self._earlier is None
+        before = None if self._earlier is None else self.partition_.parties_
         self.__dict__.pop("_n_columns", None)
         # A federation knows its members' names alone, so the partition is of the one
         # table that is here, and the order of the names is the federation's.
@@ -289,21 +297,15 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             self.feature_names_in_ = self.partition_.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        if self._earlier is not None:
-            found = [getattr(self, each, None) for each in _SAME_WHEN_WARM]
-            if not all(map(np.array_equal, known, found)):
-                raise ValueError(
-                    "warm_start=True goes on with the models of the last fit, and this "
-                    "table has other columns: set warm_start=False"
-                )
         written = self.partition_.parties_
-        if isinstance(self.parties, Federation):
-            return X
-        self._active = party_name(written, self.active)
-        # Everything after this goes through the parties in one order, so that sums and
-        # networks do not depend on how a dict was written.
-        self.partition_.parties_ = canonical_order(written)
-        self._names = list(self.partition_.parties_)
+        if not isinstance(self.parties, Federation):
+            self._active = party_name(written, self.active)
+            # Everything after this goes through the parties in one order, so that sums
+            # and networks do not depend on how a dict was written.
+            self.partition_.parties_ = canonical_order(written)
+            self._names = list(self.partition_.parties_)
+        if before is not None:
+            _check_same_columns(before, self.partition_.parties_)
         return X
 
     def _make_members(self, X, root, labels=None):
@@ -457,6 +459,12 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """
         opening, home = {}, {member.name: member for member in roster.home}
         for name in self._names if names is None else names:
+            if fitted is not None and name not in fitted:
+                raise PartyValueError(
+                    name,
+                    "what it learnt in the last fit is not here to go on from: see "
+                    "load_half, or set warm_start=False",
+                )
             said = (settings or self._settings)(name)
             words = said.pack()
             opening[name] = {"role": said.role, "settings": words}

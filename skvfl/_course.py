@@ -49,6 +49,10 @@ class Course:
 
     def __exit__(self, kind, exc, traceback):
         self._attend()
+        # Halves of an earlier fit would go wherever this estimator goes, whichever of
+        # the new ones are left out.
+        for name in ("_earlier", "_replaces"):
+            vars(self._estimator).pop(name, None)
         if kind is None:
             # The estimator has all its attributes by now.
             self.context.call_on_fit_task_end(
@@ -78,7 +82,7 @@ class Course:
         task = self.context.subcontext(task_name=name)
         task.call_on_fit_task_begin(**self.rows)
         # A refit is not worth losing the earlier fit for, which an error brings back.
-        if may_end and not self._estimator._was_fitted:
+        if may_end and not self._estimator._replaces:
             self._put_off()
         return task
 

@@ -24,7 +24,8 @@ from skvfl import (
     VFedSecClassifier,
     VFedSecRegressor,
 )
-from skvfl.exceptions import InterruptedFitWarning
+from skvfl.exceptions import InterruptedFitWarning, PartyError
+from skvfl.federation import Party
 
 X, y = load_breast_cancer(return_X_y=True)
 X, y = X[:200, :12], y[:200]
@@ -200,8 +201,13 @@ def test_a_warm_start_over_processes_gives_the_same_bits():
 def test_a_warm_start_needs_the_same_columns_and_classes():
     estimator = clone(ROUNDS["SplitNN"]).set_params(warm_start=True).fit(X, y)
     before = estimator.predict_proba(X)
-    with pytest.raises(ValueError, match="other columns: set warm_start=False"):
+    with pytest.raises(ValueError, match="other columns than in it: set warm_start"):
         estimator.fit(X[:, :10], y)
+    swapped = {"party0": range(6), "party1": range(6, 12)}
+    with pytest.raises(ValueError, match="other columns than in it: set warm_start"):
+        clone(estimator).set_params(parties=2).fit(X, y).set_params(
+            parties=swapped
+        ).fit(X, y)
     with pytest.raises(ValueError, match="other classes: set warm_start=False"):
         estimator.fit(X, y + 1)
     assert (estimator.predict_proba(X) == before).all()
@@ -244,3 +250,33 @@ def test_losses_of_a_servers_model_or_of_none():
     for nothing in ("RAP", "FedOnce, private"):
         with pytest.raises(ValueError, match="no losses of epochs"):
             LossCurveDisplay.from_estimator(clone(METHODS[nothing][0]).fit(X, y))
+
+
+@pytest.mark.parametrize("name", ["SplitNN", "vFedSec", "TabVFL"])
+def test_halves_of_an_earlier_fit_do_not_stay(name):
+    def parties_in(estimator):
+        """Names of the parties anywhere among an estimator's attributes."""
+        nested = [each for each in vars(estimator).values() if isinstance(each, dict)]
+        return {
+            party.name
+            for each in [vars(estimator), *nested]
+            for party in each.values()
+            if isinstance(party, Party) and party.name != "server"
+        }
+
+    estimator = clone(ROUNDS[name]).set_params(warm_start=True).fit(X, y).fit(X, y)
+    assert parties_in(estimator) == {"party0", "party1"}
+    alone = estimator.keep_halves(["party0"])
+    assert parties_in(alone) == {"party0"}
+    # The search would find them.
+    alone._left = {"party1": estimator._parties["party1"]}
+    assert parties_in(alone) == {"party0", "party1"}
+    with pytest.raises(PartyError, match=r"'party1': .* not here to go on from"):
+        alone.fit(X, y)
+
+
+def test_an_interrupted_warm_start_keeps_what_it_added():
+    estimator = clone(ROUNDS["SplitNN"]).set_params(warm_start=True).fit(X, y)
+    estimator.set_callbacks(Interrupting(2))
+    with pytest.warns(InterruptedFitWarning, match="n_iter_=6 epochs"):
+        estimator.fit(X, y)
