@@ -54,6 +54,9 @@ toc_object_entries_show_parents = "hide"
 autosummary_generate = True
 numpydoc_show_class_members = False
 
+# Addresses in examples.
+linkcheck_ignore = [r"https?://(localhost|host|proxy|scheduler)\b.*"]
+
 # Other projects' names are not looked up: the documentation builds without a network.
 nitpick_ignore_regex = [
     (
