@@ -2,8 +2,8 @@
 
 Usage: python docs/check_links.py [FOLDER]
 
-Sphinx looks up references; this also sees links that are written as HTML. Links to other
-sites need a network: ``make links``.
+Sphinx looks up references; this also sees links that are written as HTML. Links to
+other sites need a network: ``make links``.
 """
 
 import sys
@@ -45,14 +45,12 @@ def broken(folder):
             target = path
             if parts.path:
                 target = (path.parent / unquote(parts.path)).resolve()
-            known = pages.get(target)
-            if not target.is_file():
-                yield inside, link
             # From a module's source Sphinx leads back to the right page, but to a place
             # that it names after another class of the module.
-            elif known and inside.parts[0] != "_modules":
-                if unquote(parts.fragment) not in known.places:
-                    yield inside, link
+            anywhere = target not in pages or inside.parts[0] == "_modules"
+            place = unquote(parts.fragment)
+            if not target.is_file() or not (anywhere or place in pages[target].places):
+                yield inside, link
 
 
 if __name__ == "__main__":
