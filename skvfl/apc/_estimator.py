@@ -6,6 +6,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.metaestimators import available_if
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
+from skvfl._renamed import renamed
 from skvfl._sklearn import HasMethods, _fit_context
 from skvfl.apc._protocol import _BaseAPCVFL
 from skvfl.federation._replies import OWN_WIDTH, Rows, Vector
@@ -163,6 +164,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         "estimator": [HasMethods(["fit", "predict"]), None],
     }
 
+    @renamed(classifier="estimator", regressor="estimator")
     def __init__(
         self,
         estimator=None,
@@ -437,6 +439,7 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         "estimator": [HasMethods(["fit", "predict"]), None],
     }
 
+    @renamed(classifier="estimator", regressor="estimator")
     def __init__(
         self,
         estimator=None,

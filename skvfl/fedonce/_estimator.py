@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
+from skvfl._renamed import renamed
 from skvfl._sklearn import StrOptions, _fit_context
 from skvfl.fedonce._protocol import _BaseFedOnce
 
@@ -193,6 +194,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed(guest="local_encoder", local="bottom", local_width="cut_width", host="top")
     def __init__(
         self,
         *,

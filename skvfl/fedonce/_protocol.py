@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvfl._base import VFLEstimator, check_answers
 from skvfl._course import Course
 from skvfl._random import branch, int_seed, one_way, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
 from skvfl._warnings import warn
 from skvfl.exceptions import (
@@ -88,6 +89,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "n_jobs": [Integral, None],
     }
 
+    @renamed(guest="local_encoder", local="bottom", local_width="cut_width", host="top")
     def __init__(
         self,
         *,

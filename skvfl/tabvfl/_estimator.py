@@ -12,6 +12,7 @@ from skvfl._base import (
     check_answers,
 )
 from skvfl._random import branch, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
@@ -59,13 +60,14 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "missing_party": [StrOptions({"raise", "cache", "zero"})],
     }
 
+    @renamed({"zeros": "zero"}, on_failure="missing_party")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
         missing_rows="raise",
-        missing_party="raise",
+        missing_party="cache",
         failure=None,
         design="joint",
         n_d=8,
@@ -296,7 +298,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    missing_party : {"raise", "cache", "zero"}, default="raise"
+    missing_party : {"raise", "cache", "zero"}, default="cache"
         What happens while training when a party is offline, or late for the transport's
         ``timeout``: training ends with a :class:`~skvfl.exceptions.PartyError`; or it
         goes on without it, with what it sent last for each row, or with zeros, none of
@@ -467,13 +469,14 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed({"zeros": "zero"}, on_failure="missing_party")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
         missing_rows="raise",
-        missing_party="raise",
+        missing_party="cache",
         failure=None,
         design="joint",
         n_d=8,

@@ -26,7 +26,7 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    missing_party : {"raise", "cache", "zero"}, default="raise"
+    missing_party : {"raise", "cache", "zero"}, default="cache"
         What happens while training when a party is offline, or late for the transport's
         ``timeout``: training ends with a :class:`~skvfl.exceptions.PartyError`; or it
         goes on without it, with what it sent last for each row, or with zeros, none of
