@@ -354,7 +354,7 @@ def trainer(networks, optimize):
     """
     plain = all(links_of(network) is not None for network in networks.values())
     if plain and optimize.optimizer is None and optimize.max_grad_norm is None:
-        return Explicit(networks, optimize.lr)
+        return Explicit(networks, optimize.lr, optimize.weight_decay)
     return Recorded(networks, optimize)
 
 
