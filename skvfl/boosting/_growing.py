@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
@@ -83,13 +84,7 @@ class Growing:
         for growth in self._growths:
             for node in growth.pop():
                 self._choose(growth, node, asked)
-        return {
-            name: {
-                "splits": np.array([row for row, _ in rows]),
-                "categories": np.array([bits for _, bits in rows]),
-            }
-            for name, rows in asked.items()
-        }
+        return {name: _in_arrays(rows) for name, rows in asked.items()}
 
     def _stack(self, sums):
         """Everybody's sums side by side, and a cell of zeros behind them."""
@@ -159,8 +154,7 @@ class Growing:
             bits[best.categories] = True
             bits[self._said.max_bins] = best.missing_left
         place = int(self._places[best.column])
-        row = (place, best.bin, int(best.missing_left), int(is_set))
-        rows.append((row, np.packbits(bits)))
+        rows.append((place, best.bin, int(best.missing_left), int(is_set), bits))
 
     def divide(self, sides):
         """Divide nodes, see :meth:`ActiveTreeParty.divide`."""
@@ -186,9 +180,9 @@ class Growing:
         trees = [self._growths.index(growth) for growth, *_ in self._asked]
         empty = np.empty(0, np.uint32)
         return {
-            "trees": np.array(trees, np.int64),
+            "trees": trees,
             "rows": np.concatenate([empty, *smalls]).astype(np.uint32),
-            "ends": np.cumsum([len(each) for each in smalls], dtype=np.int64),
+            "ends": [*accumulate(len(each) for each in smalls)],
         }
 
     def end(self):
@@ -226,3 +220,11 @@ class Growing:
         return self._limits.value(
             (total, float(second[output, rows].sum(dtype=np.float64)))
         )
+
+
+def _in_arrays(asked):
+    """What a party is told of the splits that it is asked for."""
+    splits = {"splits": np.array([each[:4] for each in asked])}
+    if any(is_set for _, _, _, is_set, _ in asked):
+        splits["categories"] = np.packbits([bits for *_, bits in asked], axis=1)
+    return splits

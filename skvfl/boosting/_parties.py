@@ -177,9 +177,8 @@ class TreeParty(Party):
             for pair in zip(gradients, seconds, strict=True)
         ]
         self.hold(Slopes(histograms))
-        trees = np.arange(len(histograms))
-        ends = len(rows) * (trees + 1)
-        return self.add_up(trees, np.tile(rows, len(trees)), ends)
+        self._check_node(rows)
+        return np.array([each.add_up(rows).ravel() for each in histograms])
 
     @operation
     def add_up(self, trees, rows, ends):
@@ -187,11 +186,11 @@ class TreeParty(Party):
 
         Parameters
         ----------
-        trees : ndarray of int of shape (n_nodes,)
+        trees : list of int
             Of which output of the model the nodes are.
         rows : ndarray of uint32
             Positions of the nodes' rows, in rising order within each node.
-        ends : ndarray of int of shape (n_nodes,)
+        ends : list of int
             Where each node's rows end.
 
         Returns
@@ -202,10 +201,11 @@ class TreeParty(Party):
         """
         histograms = self.held(Slopes).histograms
         sums = []
-        for tree, those in zip(trees, np.split(rows, ends[:-1]), strict=True):
+        for tree, start, end in zip(trees, [0, *ends[:-1]], ends, strict=True):
+            those = rows[start:end]
             self._check_node(those)
             sums.append(histograms[tree].add_up(those).ravel())
-        return np.array(sums)
+        return sums[0][None] if len(sums) == 1 else np.array(sums)
 
     def _check_node(self, rows):
         # Compiled code reads memory at these positions. And the sums over fewer rows
@@ -221,7 +221,7 @@ class TreeParty(Party):
             )
 
     @operation
-    def split(self, splits, categories):
+    def split(self, splits, categories=None):
         """Keep splits, and tell which rows go left.
 
         Parameters
@@ -229,8 +229,8 @@ class TreeParty(Party):
         splits : ndarray of int of shape (n_splits, 4)
             Column, last bin that goes left, whether missing values do, and whether it
             is a column of categories.
-        categories : ndarray of uint8 of shape (n_splits, 32)
-            Which bins go left, in bits; of categories only.
+        categories : ndarray of uint8 of shape (n_splits, 32), default=None
+            Which bins go left, in bits; for columns of categories only.
 
         Returns
         -------
@@ -238,6 +238,8 @@ class TreeParty(Party):
             Which of all rows go left, in bits.
         """
         bins = self.held(Binned).bins
+        if categories is None:
+            categories = [None] * len(splits)
         new = [
             Split(column, last, bool(missing_left), set_ if is_set else None)
             for (column, last, missing_left, is_set), set_ in zip(

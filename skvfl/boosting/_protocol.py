@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from skvfl.exceptions import PartyError, TrainingError
-from skvfl.federation._replies import NUMBER, Array, Fields, Reply, Rows
+from skvfl.federation._replies import NUMBER, Array, Fields, Reply, Rows, all_finite
 
 
 class Bits(Rows):
@@ -160,6 +160,6 @@ def _add_up(session, operation, n_nodes, n_parts, widths, said):
     expected = {name: Rows(n_nodes, n_parts * width) for name, width in widths.items()}
     sums = session.call(operation, to=[*widths], reply=expected, **said)
     for name, each in sums.items():
-        if each.dtype.kind != "f" or not np.isfinite(each).all():
+        if each.dtype.kind != "f" or not all_finite(each):
             raise PartyError(name, "it sent sums that are not finite numbers")
     return sums

@@ -163,7 +163,7 @@ class Search:
         totals = totals[:, :, None, None]
         losses = losses[:, None, None]
         for group in self._groups:
-            left = np.cumsum(sums[:, :, group.index], axis=3)
+            left = np.cumsum(sums.take(group.index, axis=2), axis=3)
             gains = self._gains(left, totals, losses, group.real, group.backwards)
             found.keep_better(group.columns, gains, partial(self._read, group, left))
         if self._categories is not None:
@@ -210,7 +210,7 @@ class Search:
     def _sort_categories(self, sums, totals, losses, found):
         """The same among columns of categories, in the order of what they would say."""
         group = self._categories
-        table = sums[:, :, group.index]
+        table = sums.take(group.index, axis=2)
         first, rows = table[:, 0], table[:, -1]
         second = rows if self._constant else table[:, 1]
         used = group.real & (second * (totals[:, 2] / totals[:, 1]) >= SUPPORT)
@@ -255,7 +255,7 @@ class _Found:
     def keep_better(self, columns, gains, read):
         """Keep what gains more than what was found before."""
         places = gains.argmax(axis=2)
-        most = np.take_along_axis(gains, places[:, :, None], axis=2)[:, :, 0]
+        most = gains.max(axis=2)
         better = most > self._gains[:, columns]
         for table, new in (
             (self._gains, most),

@@ -59,11 +59,9 @@ class Tree:
             if owner == LEAF:
                 scores[rows] += self.values[node]
                 continue
-            left = unpack(sides[owner][self.splits[node]], n_rows)[rows]
-            for child, those in zip(
-                self.children[node], (rows[left], rows[~left]), strict=True
-            ):
-                at[child] = those
+            left = unpack(sides[owner][self.splits[node]], n_rows).take(rows)
+            for child, goes in zip(self.children[node], (left, ~left), strict=True):
+                at[child] = rows.compress(goes)
 
 
 @dataclass
@@ -214,13 +212,14 @@ class Growth:
         tree.owners[node.number], tree.splits[node.number] = owner, split
         tree.children[node.number] = numbers
         others = tuple(a - b for a, b in zip(node.totals, best.left, strict=True))
-        goes, held_out_goes = left[node.rows], left[node.held_out]
+        goes, held_out_goes = left.take(node.rows), left.take(node.held_out)
         children = [
             Node(
                 number,
                 node.depth + 1,
-                node.rows[those],
-                node.held_out[held_out],
+                # Several times as fast as an index of booleans.
+                node.rows.compress(those),
+                node.held_out.compress(held_out),
                 totals,
                 limits.value(totals),
             )
