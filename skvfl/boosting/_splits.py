@@ -6,7 +6,6 @@ histogram boosting, so that trees over parties are its trees of pooled columns.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -81,29 +80,12 @@ class Best(NamedTuple):
     categories: np.ndarray | None = None
 
 
-class _Group:
-    """Columns of like widths, whose bins are a table with a line for each column."""
-
-    def __init__(self, columns, starts, n_bins, has_missing, *, backwards=False):
-        self.columns = columns
-        n_looked_at = n_bins - 1 if backwards else n_bins - 1 + has_missing
-        width = max(int(n_looked_at.max()), 1)
-        place = np.arange(width)
-        if backwards:
-            # The last bin with a value comes first, and missing values never.
-            index = starts[:, None] + n_bins[:, None] - 1 - place
-            self.bins = n_bins[:, None] - 2 - place
-        else:
-            index = starts[:, None] + place
-            self.bins = np.broadcast_to(place, (len(columns), width))
-        self.real = place < n_looked_at[:, None]
-        # What is not there adds nothing: the cell behind the last one is zero.
-        self.index = np.where(self.real, index, -1)
-        self.backwards = backwards
-
-
 class Search:
     """Looks for the best splits.
+
+    All splits that there can be stand in one list, in the order in which they are
+    looked at: by column, by the direction in which its bins are added up, and by bin.
+    The first one that gains most is the best.
 
     Parameters
     ----------
@@ -122,26 +104,46 @@ class Search:
         n_bins = np.concatenate([each.n_bins for each in columns]).astype(np.intp)
         has_missing = np.concatenate([each.has_missing for each in columns])
         categorical = np.concatenate([each.categorical for each in columns])
-        self.n_bins, self.has_missing = n_bins, has_missing
+        self._n_bins, self.has_missing = n_bins, has_missing
         ends = np.cumsum(n_bins + has_missing)
         starts = ends - n_bins - has_missing
         self.n_cells = int(ends[-1])
-        self._groups, self._categories = [], None
+        # Tables of cells with a line for each column, to be added up along it; and for
+        # each split its column, direction, place in the line, and where its sums are.
+        self._tables, listed, several = [], [], n_bins + has_missing > 1
 
-        def group(those, **options):
-            chosen = np.flatnonzero(those & (n_bins + has_missing > 1))
-            if chosen.size:
-                parts = (starts[chosen], n_bins[chosen], has_missing[chosen])
-                self._groups.append(_Group(chosen, *parts, **options))
+        def add(those, first, step, widths, direction):
+            chosen = np.flatnonzero(those & several)
+            if not chosen.size:
+                return
+            place = np.arange(max(int(widths[chosen].max()), 1))
+            real = place < widths[chosen, None]
+            cells = first[chosen, None] + step * place
+            offset = sum(table.size for table in self._tables)
+            # What is not there adds nothing: the cell behind the last one is zero.
+            self._tables.append(np.where(real, cells, -1))
+            line, at = np.nonzero(real)
+            where = offset + line * len(place) + at
+            listed.append([chosen[line], np.full(len(at), direction), at, where])
 
-        group(~categorical & (n_bins <= NARROW))
-        group(~categorical & (n_bins > NARROW))
-        # Missing values go to either side of a split, the right one first.
-        group(~categorical & has_missing & (n_bins > 1), backwards=True)
-        chosen = np.flatnonzero(categorical & (n_bins + has_missing > 1))
-        if chosen.size:
-            parts = (starts[chosen], n_bins[chosen] + 1, has_missing[chosen])
-            self._categories = _Group(chosen, *parts)
+        # Behind the last bin with a value, only missing ones are left to go right.
+        widths = n_bins - 1 + has_missing
+        for those in (n_bins <= NARROW, n_bins > NARROW):
+            add(~categorical & those, starts, 1, widths, 0)
+        # Missing values go to either side of a split, to the right one first.
+        add(~categorical & has_missing, starts + n_bins - 1, -1, n_bins - 1, 1)
+        self._n_tables = len(self._tables)
+        for direction in (0, 1):
+            add(categorical, starts, 1, n_bins + has_missing, direction)
+        self._column, direction, self._place, self._where = (
+            np.concatenate(listed, axis=1) if listed else np.empty((4, 0), np.intp)
+        )
+        order = np.lexsort((self._place, direction, self._column))
+        self._column, self._where = self._column[order], self._where[order]
+        self._place, self._second = self._place[order], direction[order] == 1
+        self._is_set = categorical[self._column]
+        # Whose sums are those of what goes right.
+        self._mirrored = self._second & ~self._is_set
 
     def best(self, sums, totals, losses):
         """The best split of each of some nodes.
@@ -159,118 +161,109 @@ class Search:
         -------
         best : list of Best
         """
-        found = _Found(len(sums), len(self.n_bins))
-        totals = totals[:, :, None, None]
-        losses = losses[:, None, None]
-        for group in self._groups:
-            left = np.cumsum(sums.take(group.index, axis=2), axis=3)
-            gains = self._gains(left, totals, losses, group.real, group.backwards)
-            found.keep_better(group.columns, gains, partial(self._read, group, left))
-        if self._categories is not None:
-            self._sort_categories(sums, totals, losses, found)
-        return [found.best(node, totals) for node in range(len(sums))]
+        nothing = Best(-1.0, 0, 0, False, (0.0, 0.0, 0))
+        if not self._column.size:
+            return [nothing] * len(sums)
+        tables = [
+            np.cumsum(sums.take(cells, axis=2), axis=3)
+            for cells in self._tables[: self._n_tables]
+        ]
+        order = real = None
+        if self._is_set.any():
+            order, sets, real = self._sort(sums, totals)
+            tables += sets
+        tables = [each.reshape(*sums.shape[:2], -1) for each in tables]
+        added = np.concatenate(tables, axis=2).take(self._where, axis=2)
+        gains = self._gains(added, totals, losses)
+        if real is not None:
+            gains[:, self._is_set] = np.where(real, gains[:, self._is_set], -1.0)
+        best = []
+        for node, at in enumerate(gains.argmax(axis=1).tolist()):
+            gain = float(gains[node, at])
+            split = nothing
+            if gain > 0:
+                ordered = None if order is None else [each[node] for each in order]
+                split = self._read(
+                    gain, at, added[node, :, at], totals[node].tolist(), ordered
+                )
+            best.append(split)
+        return best
 
-    def _gains(self, sums, totals, losses, real, backwards=False):
-        """What splits gain that have these sums on their left, or on their right."""
-        first, rows = sums[:, 0], sums[:, -1]
-        second = rows if self._constant else sums[:, 1]
-        other_first = totals[:, 0] - first
-        other_second = totals[:, 1] - second
+    def _gains(self, added, totals, losses):
+        """What all splits gain; -1 where they leave too little on either side."""
+        first, rows = added[:, 0], added[:, -1]
+        second = rows if self._constant else added[:, 1]
+        other_first = totals[:, 0, None] - first
+        other_second = totals[:, 1, None] - second
         with np.errstate(divide="ignore", invalid="ignore"):
-            sides = [
-                first * (first / (second + self._l2 + TINY)),
-                other_first * (other_first / (other_second + self._l2 + TINY)),
-            ]
-        # The left one first, so that rounding makes no other choice.
-        gains = losses + sides[backwards] + sides[not backwards]
-        allowed = real & (rows >= self._least_rows)
-        allowed &= totals[:, 2] - rows >= self._least_rows
-        allowed &= (second >= LEAST_HESSIAN) & (other_second >= LEAST_HESSIAN)
+            side = first * (first / (second + self._l2 + TINY))
+            other = other_first * (other_first / (other_second + self._l2 + TINY))
+        losses = losses[:, None]
+        if self._mirrored.any():
+            # The left one first, so that rounding makes no other choice.
+            left = np.where(self._mirrored, other, side)
+            side, other = left, np.where(self._mirrored, side, other)
+        gains = losses + side + other
+        allowed = (rows >= self._least_rows) & (second >= LEAST_HESSIAN)
+        allowed &= totals[:, 2, None] - rows >= self._least_rows
+        allowed &= other_second >= LEAST_HESSIAN
         gains[~allowed] = -1.0
         return gains
 
-    def _read(self, group, cumulated, gain, node, j, place, totals):
-        """The split at a place in a column of numbers."""
-        column = int(group.columns[j])
-        left = self._sums(cumulated[node, :, j, place])
-        missing_left = False
-        if group.backwards:
-            whole = totals[node, :, 0, 0].tolist()
-            left = tuple(a - b for a, b in zip(whole, left, strict=True))
-            missing_left = True
-        elif not self.has_missing[column]:
-            # Values that are missing later go where most rows went.
-            missing_left = bool(2 * left[2] > totals[node, 2, 0, 0])
-        return Best(gain, column, int(group.bins[j, place]), missing_left, left)
+    def _sort(self, sums, totals):
+        """Sums of categories in the order of what they would say.
 
-    def _sums(self, parts):
-        first, *second, rows = parts.tolist()
-        return first, (second or [rows])[0], rows
-
-    def _sort_categories(self, sums, totals, losses, found):
-        """The same among columns of categories, in the order of what they would say."""
-        group = self._categories
-        table = sums.take(group.index, axis=2)
+        Returns
+        -------
+        order : list of ndarray of shape (n_nodes, n_columns, n_bins)
+            Bins of every column, from the lowest and from the highest.
+        added : list of ndarray of shape (n_nodes, n_parts, n_columns, n_bins)
+            Their sums, added up in these orders.
+        real : ndarray of bool
+            Which of the splits into two sets there are.
+        """
+        cells = self._tables[-1]
+        table = sums.take(cells, axis=2)
         first, rows = table[:, 0], table[:, -1]
         second = rows if self._constant else table[:, 1]
-        used = group.real & (second * (totals[:, 2] / totals[:, 1]) >= SUPPORT)
+        support = (totals[:, 2] / totals[:, 1])[:, None, None]
+        used = (cells >= 0) & (second * support >= SUPPORT)
         values = np.where(used, first / (second + SUPPORT), np.inf)
         rising = np.argsort(values, axis=2, kind="stable")
         n_used = used.sum(axis=2, keepdims=True)
-        place = np.arange(rising.shape[2])
+        place = np.arange(cells.shape[1])
         falling = np.maximum(n_used - 1 - place, 0)
         falling = np.take_along_axis(rising, falling, axis=2)
         # From the lowest up to the middle, then from the highest down to it: categories
         # of few rows always stay with the larger part.
         middle = (n_used + 1) // 2
+        added, real = [], []
         for order, n_taken in ((rising, middle), (falling, middle - 1)):
             ordered = np.take_along_axis(table, order[:, None], axis=3)
-            left = np.cumsum(ordered, axis=3)
-            real = (place < n_taken) & (n_used > 1)
-            gains = self._gains(left, totals, losses, real)
-            where = partial(self._read_categories, order, left)
-            found.keep_better(group.columns, gains, where)
+            added.append(np.cumsum(ordered, axis=3))
+            real.append(((place < n_taken) & (n_used > 1)).reshape(len(sums), -1))
+        shift = sum(each.size for each in self._tables[: self._n_tables])
+        real = np.concatenate(real, axis=1)[:, self._where[self._is_set] - shift]
+        return [rising, falling], added, real
 
-    def _read_categories(self, order, cumulated, gain, node, j, place, totals):
-        """The split of a column of categories in two sets."""
-        column = int(self._categories.columns[j])
-        left = self._sums(cumulated[node, :, j, place])
-        bins, missing = order[node, j, : place + 1], self.n_bins[column]
-        if self.has_missing[column]:
-            missing_left = bool((bins == missing).any())
-        else:
-            missing_left = bool(2 * left[2] > totals[node, 2, 0, 0])
-        return Best(gain, column, 0, missing_left, left, bins[bins < missing])
-
-
-class _Found:
-    """The best split of every column of some nodes, as far as they were looked at."""
-
-    def __init__(self, n_nodes, n_columns):
-        self._gains = np.full((n_nodes, n_columns), -1.0)
-        self._places = np.zeros((n_nodes, n_columns), np.intp)
-        self._looks = np.full((n_nodes, n_columns), -1)
-        self._kept = []
-
-    def keep_better(self, columns, gains, read):
-        """Keep what gains more than what was found before."""
-        places = gains.argmax(axis=2)
-        most = gains.max(axis=2)
-        better = most > self._gains[:, columns]
-        for table, new in (
-            (self._gains, most),
-            (self._places, places),
-            (self._looks, len(self._kept)),
-        ):
-            table[:, columns] = np.where(better, new, table[:, columns])
-        self._kept.append((columns, read))
-
-    def best(self, node, totals):
-        """The best of all columns, the first one where several gain as much."""
-        column = int(self._gains[node].argmax())
-        gain = float(self._gains[node, column])
-        if gain <= 0:
-            return Best(gain, column, 0, False, (0.0, 0.0, 0))
-        columns, read = self._kept[self._looks[node, column]]
-        j = int(np.searchsorted(columns, column))
-        return read(gain, node, j, int(self._places[node, column]), totals)
+    def _read(self, gain, at, added, totals, order):
+        """The split at a place in the list."""
+        column, place = int(self._column[at]), int(self._place[at])
+        first, *second, rows = added.tolist()
+        left = first, (second or [rows])[0], rows
+        last, categories = place, None
+        # Values that are missing later go where most rows went.
+        missing_left = 2 * rows > totals[2]
+        missing = int(self._n_bins[column])
+        if self._is_set[at]:
+            line = int(np.searchsorted(np.unique(self._column[self._is_set]), column))
+            bins = order[int(self._second[at])][line, : place + 1]
+            last, categories = 0, bins[bins < missing]
+            if self.has_missing[column]:
+                missing_left = bool((bins == missing).any())
+        elif self._mirrored[at]:
+            left = tuple(a - b for a, b in zip(totals, left, strict=True))
+            last, missing_left = missing - 2 - place, True
+        elif self.has_missing[column]:
+            missing_left = False
+        return Best(gain, column, last, missing_left, left, categories)
