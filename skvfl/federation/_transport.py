@@ -53,6 +53,9 @@ class Session(ABC):
         The parties, once the session has ended well.
     """
 
+    # Whether ``halves`` lets partners elsewhere keep theirs, which may be lost later.
+    keeps_epochs = False
+
     def __init__(
         self, parties: Sequence[Party | Member], log: CommunicationLog, centre: str
     ) -> None:
@@ -205,11 +208,26 @@ class Session(ABC):
 
         Returns
         -------
-        halves : dict of str to Party
-            None of them where some learn elsewhere: what they have learnt stays there,
-            and is kept when the run is over.
+        halves : dict of str to Party or Handle
+            None of them where that cannot be had. What a partner elsewhere has learnt
+            stays there, and a handle stands for it; see :meth:`settled`.
         """
         return {}
+
+    def settled(self, *, wait: bool = False) -> bool:
+        """Whether all partners elsewhere have kept what :meth:`halves` asked for last.
+
+        Parameters
+        ----------
+        wait : bool, default=False
+            Whether to wait for them.
+
+        Raises
+        ------
+        PartyError
+            If one of them is gone.
+        """
+        return True
 
     @abstractmethod
     def _exchange(

@@ -2,7 +2,8 @@
 
 Nothing here knows how frames travel, so that connections and files use the same. A
 session is a fixed sequence: ``hello`` with the version of the protocol, ``open``, the
-operations of the method, and ``keep`` at the end of a fit. Any error ends it.
+operations of the method, and ``keep`` at the end of a fit; ``keep_epoch`` may come
+between them. Any error ends it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from skvfl.federation._party import LOGGER, serves
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
 HELLO, KEEP, SAY_ROWS = "hello", "keep", "say_rows"
+KEEP_EPOCH = "keep_epoch"
 # Ids are compared by a party of this role, which every peer may ask for; what is
 # counted is the comparison.
 IDS_ROLE = "ids.keeper"
@@ -37,6 +39,7 @@ MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
 _MOST_LETTERS = 4000
+_EPOCHS_KEPT = 2
 # An error that answers what could not be read has no number to give back.
 NO_NUMBER = -1
 _KINDS = {
@@ -147,6 +150,9 @@ class Endpoint:
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
+        # Models of the last epochs of this fit, and the one that it has gone on from.
+        self._epochs: list[str] = []
+        self._goes_on_from: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -249,8 +255,8 @@ class Endpoint:
             return self._open(peer, arguments)
         if self._phase == OPEN:
             raise self._error(f"it was asked for {operation!r} before 'open'")
-        if operation == KEEP:
-            return self._keep(peer)
+        if operation in (KEEP, KEEP_EPOCH):
+            return self._keep(peer, operation, arguments)
         return self._ask(peer, operation, arguments)
 
     def _greet(self, peer: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,6 +337,7 @@ class Endpoint:
                 self._name,
                 "that model is of another method, and cannot be gone on from",
             )
+        self._goes_on_from = model
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
         told = peer, self._method, role, settings, columns, n_rows
@@ -397,20 +404,51 @@ class Endpoint:
                 raise PartyValueError(self._name, "it was told of no rows of the run")
             self._policy.check_rows(peer, int(np.count_nonzero(told & is_held)))
 
-    def _keep(self, peer: str) -> str:
-        """Keep the party that has learnt; the name under which it is kept."""
+    def _keep(self, peer: str, operation: str, arguments: dict[str, Any]) -> str:
+        """Keep what the party has learnt; the name under which it is kept."""
         if self._serves:
             raise self._error("there is nothing to keep of a prediction")
-        party = self._member.dismiss()
+        shelf = self._store.shelf(peer)
         about = {"role": self._role, **self._about}
         try:
-            model: str = self._store.shelf(peer).keep(party, about)
+            if operation == KEEP_EPOCH:
+                return self._keep_epoch(shelf, about, arguments.get("model"))
+            model: str = shelf.keep(self._member.dismiss(), about)
         except SettingsError as exc:
             why = f"it cannot keep its model: {exc}"
             raise PartyValueError(self._name, why) from None
+        self._drop_epochs(shelf)
         self._audit.record("keep", peer, role=self._role, model=model)
         self._end()
         return model
+
+    def _keep_epoch(self, shelf: Any, about: dict[str, Any], model: Any) -> str:
+        """Keep what was learnt so far, under a name that the peer has drawn.
+
+        So the peer has it before it is answered, and waits for nothing. It may have to
+        go back to the epoch before, of which all have kept their halves; hence two.
+        """
+        if self._role == IDS_ROLE:
+            raise self._error("a comparison of ids has no epochs")
+        # The one before it goes with it.
+        about = {**about, "epoch": [*self._epochs]}
+        kept: str = shelf.keep(self._member.party, about, str(model))
+        self._epochs.append(kept)
+        for each in self._epochs[:-_EPOCHS_KEPT]:
+            shelf.drop(each)
+        del self._epochs[:-_EPOCHS_KEPT]
+        return kept
+
+    def _drop_epochs(self, shelf: Any) -> None:
+        """Forget halves of a fit that has been completed."""
+        before = self._goes_on_from
+        about = None if before is None else shelf.about(before)
+        # A model of a completed fit may be in use; one of an epoch was for this fit.
+        if before is not None and about is not None and "epoch" in about:
+            self._epochs += [*about["epoch"], before]
+        for each in self._epochs:
+            shelf.drop(each)
+        self._epochs.clear()
 
 
 def _method_of(role: str | None) -> str:
