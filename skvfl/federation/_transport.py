@@ -145,7 +145,9 @@ class Session(ABC):
             self.log.record(self.centre, name, operation, *sent, opening=opening)
             if received is None:
                 continue
-            self.log.record(name, receiver, operation, *received, opening=opening)
+            # A message that has no byte did not cross.
+            if received[0]:
+                self.log.record(name, receiver, operation, *received, opening=opening)
             replies[name] = answered
         try:
             # After all are logged: a refused reply has crossed as well.
@@ -236,7 +238,8 @@ class Session(ABC):
         """Reply of each party, and what the request and the reply measure.
 
         A reply that is late measures None; who was late before is left out. One that is
-        larger than expected may be refused before it is read.
+        larger than expected may be refused before it is read. Where nobody waits for an
+        answer it has no byte.
         """
 
     @abstractmethod

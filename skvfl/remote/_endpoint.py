@@ -61,9 +61,15 @@ _ONCE = {
 }
 
 
-def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
-    """The frame that asks for an operation."""
-    return _wire.pack([number, operation, arguments])
+def pack_request(
+    number: int, operation: str, waits: bool = True, /, **arguments: Any
+) -> bytes:
+    """The frame that asks for an operation.
+
+    Whoever does not wait for an answer gets none, but for an error.
+    """
+    request = [number, operation, arguments]
+    return _wire.pack(request if waits else [*request, "no answer"])
 
 
 def pack_hello(number: int) -> bytes:
@@ -72,7 +78,13 @@ def pack_hello(number: int) -> bytes:
     return pack_request(number, HELLO, **said)
 
 
-def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> Any:
+def read_reply(
+    name: str,
+    frame: _wire.Buffer,
+    number: int,
+    operation: str,
+    first: int | None = None,
+) -> Any:
     """What an organisation answered.
 
     Parameters
@@ -85,12 +97,15 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         Of the request that it has to answer.
     operation : str
         What was asked for.
+    first : int, default=None
+        Of the requests before it that wait for no answer, and may have failed.
 
     Raises
     ------
     PartyError
         If it answered with an error, or with what cannot be read.
     """
+    first = number if first is None else first
     try:
         reply = _wire.unpack(frame, MOST_HEADER)
     except ValueError as exc:
@@ -100,7 +115,7 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         case [int(answered), "ok", value] if answered == number:
             return value
         case [int(answered), "error", str(kind), str(message)] if kind in _KINDS and (
-            answered in (number, NO_NUMBER)
+            answered == NO_NUMBER or first <= answered <= number
         ):
             raise _KINDS[kind](name, _plain(message))
         case [int(), "ok", _] | [int(), "error", _, _]:
@@ -172,13 +187,14 @@ class Endpoint:
         Returns
         -------
         frame : bytes
+            Empty where the peer waits for none.
         """
         number = NO_NUMBER
         self._bytes["bytes_received"] += len(frame)
         try:
-            number, operation, arguments = self._read(frame)
+            number, operation, arguments, waits = self._read(frame)
             value = self._perform(peer, operation, arguments)
-            sent = _wire.pack([number, "ok", value])
+            sent = _wire.pack([number, "ok", value]) if waits else b""
         except PartyError as exc:
             sent = self._fail(peer, number, exc)
         except ShareableError as exc:
@@ -212,7 +228,7 @@ class Endpoint:
         self._member.release()
         self._member.party = None
 
-    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any]]:
+    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
         if len(frame) > MOST_BYTES:
             raise self._error(f"a message of {len(frame)} bytes is too long")
         try:
@@ -221,7 +237,9 @@ class Endpoint:
             raise self._error(f"what it was sent cannot be read: {exc}") from None
         match request:
             case [int(number), str(operation), dict(arguments)]:
-                return number, operation, arguments
+                return number, operation, arguments, True
+            case [int(number), str(operation), dict(arguments), "no answer"]:
+                return number, operation, arguments, False
         raise self._error("what it was sent is no request")
 
     def _error(self, message: str) -> PartyError:

@@ -54,16 +54,21 @@ class _Partner:
         self.name = name
         self.line = line
         self.owed: deque[_Request] = deque()
+        # Of the request after the one that was answered last.
+        self.first = 0
         self._number = 0
 
     def ask(self, operation: str, expected: Reply, **arguments: Any) -> Measure:
         """Send a request without waiting; what its frame measures."""
         number, self._number = self._number, self._number + 1
+        waits = expected is not NOTHING
         if operation == HELLO:
             frame = pack_hello(number)
         else:
-            frame = pack_request(number, operation, **arguments)
+            frame = pack_request(number, operation, waits, **arguments)
         self.line.send(frame)
+        if not waits:
+            return len(frame), _has_array(frame)
         seconds = len(frame) / _BYTES_PER_SECOND
         seconds += expected.n_bytes / _MOST_BYTES_PER_SECOND
         self.owed.append(_Request(number, operation, expected, seconds))
@@ -208,8 +213,7 @@ class RemoteSession(Session):
             if self._expected[name] is NOTHING:
                 # It does what comes next after this, so nobody has to wait; an error
                 # arrives before the next answer that is waited for.
-                nothing = _wire.measure([partner.owed[-1].number, "ok", None])
-                exchanged[name] = None, sent[name], nothing
+                exchanged[name] = None, sent[name], (0, False)
                 continue
             reply = self._receive(partner, start, skip_late)
             value, received = (None, None) if reply is None else reply
@@ -264,9 +268,8 @@ class RemoteSession(Session):
                 f"its reply to {operation!r} has {len(frame)} bytes where at most "
                 f"{most} are expected",
             )
-        value = read_reply(partner.name, frame, number, operation)
-        if request.expected is NOTHING and (fault := NOTHING.fault(value)):
-            raise PartyError(partner.name, f"{fault} (in reply to {operation!r})")
+        value = read_reply(partner.name, frame, number, operation, partner.first)
+        partner.first = number + 1
         measure = len(frame), _has_array(frame)
         # What somebody waits for is recorded there.
         if operation in (HELLO, KEEP_EPOCH) or request.is_late:
