@@ -164,11 +164,13 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # what the guests send; a guest's is its own, so that one who dies takes
             # nobody along.
             with open_one(self._active, log) as session:
+                course.session = session
                 guests, received, said = self._represent(open_one, n_rows, course)
                 self._train_host(session, received, guests, course)
             parties, said_split = session.parties | guests, {}
             if self.n_split_epochs and not course.interrupted:
                 with self._open_again(X, root, labels, parties) as session:
+                    course.session = session
                     rows = branch(root, 4)
                     said_split = self._train_split(session, n_rows, rows, course)
                 parties = session.parties
