@@ -25,8 +25,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1)}
-    # The host is told one thing more, see ``_settings``.
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
+    # The host is told more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
 
     _parameter_constraints = {
@@ -56,6 +56,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "warm_start": ["boolean"],
         "failure": [ClientFailures, None],
         "on_failure": [StrOptions({"cache", "zeros", "raise"})],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -89,6 +90,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         warm_start=False,
         failure=None,
         on_failure="cache",
+        gradient_noise=0.0,
         transport="local",
         random_state=None,
     ):
@@ -120,6 +122,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.warm_start = warm_start
         self.failure = failure
         self.on_failure = on_failure
+        self.gradient_noise = gradient_noise
         self.transport = transport
         self.random_state = random_state
 
@@ -153,7 +156,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         # Where nobody can be offline, all that is sent would be kept for nothing.
         may_fail = self.failure is not None or self._transport.timeout is not None
         cache = may_fail and self.on_failure == "cache"
-        return HostSettings(**vars(said), cache=cache)
+        alone = {"cache": cache, "gradient_noise": self.gradient_noise}
+        return HostSettings(**vars(said), **alone)
 
     def _check_sizes(self, n_rows):
         """Refuse what leaves nothing to train, once all have said what they hold."""
@@ -351,6 +355,10 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         with an error. An offline party learns nothing. A late party is offline until
         the next epoch, or until it has answered; it still ends the step that it was
         late with, which is a whole epoch of pretraining with ``design="local"``.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -491,6 +499,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         warm_start=False,
         failure=None,
         on_failure="cache",
+        gradient_noise=0.0,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -524,6 +533,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             warm_start=warm_start,
             failure=failure,
             on_failure=on_failure,
+            gradient_noise=gradient_noise,
             transport=transport,
             random_state=random_state,
         )

@@ -84,6 +84,10 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         with an error. An offline party learns nothing. A late party is offline until
         the next epoch, or until it has answered; it still ends the step that it was
         late with, which is a whole epoch of pretraining with ``design="local"``.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
