@@ -24,6 +24,7 @@ from skvfl.federation._replies import (
     all_finite,
     check_replies,
 )
+from skvfl.federation._watching import listening
 
 Measure = tuple[int, bool]
 _MOST_COLUMNS = 1 << 24
@@ -129,7 +130,11 @@ class Session(ABC):
                 requests[name] = [operation, {**arguments, **own}]
         expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
         self._expected = expected
+        listener = listening.get()
         try:
+            # Before the exchange, because a party may write into what it is sent.
+            if listener is not None:
+                listener.request(self, operation, requests, opening)
             # Interrupts included: no party may keep its table, or its process, for a
             # run that nobody goes on with.
             exchanged = self._exchange(requests, skip_late)
@@ -144,6 +149,8 @@ class Session(ABC):
                 continue
             self.log.record(name, receiver, operation, *received, opening=opening)
             replies[name] = answered
+        if listener is not None:
+            listener.reply(self, operation, replies, receiver, opening)
         try:
             # After all are logged: a refused reply has crossed as well.
             check_replies(replies, expected, operation)

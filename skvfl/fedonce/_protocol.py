@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
 from numbers import Integral, Real
@@ -311,9 +312,10 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
         log.begin_round()
         # Threads: parties hold what must not be pickled, and torch and numpy let go of
-        # the interpreter where they work.
+        # the interpreter where they work. Each in a copy of the context, by which
+        # whoever records the views of a run is found.
         attempts = Parallel(n_jobs=self.n_jobs, backend="threading")(
-            delayed(attempt)(name) for name in names
+            delayed(copy_context().run)(attempt, name) for name in names
         )
         missing = [error for *_, error in attempts if error is not None]
         # No guest is absent whose answer is under way. After all were asked, so that

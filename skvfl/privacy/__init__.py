@@ -12,6 +12,7 @@ from skvfl.privacy._keys import KeyRing
 from skvfl.privacy._masks import MASK_FORWARD, MASK_GRADIENT, Aggregator, Masker
 from skvfl.privacy._sealed_ids import open_ids, seal_ids, sealed_length
 from skvfl.privacy._secure_aggregator import SecureAggregator
+from skvfl.privacy._views import Matrix, Seen, View, Views, record_views
 
 __all__ = [
     "MASK_FORWARD",
@@ -21,13 +22,18 @@ __all__ = [
     "FixedPointRangeError",
     "KeyRing",
     "Masker",
+    "Matrix",
     "PrivacySpent",
     "SampledGaussian",
     "SecureAggregationError",
     "SecureAggregator",
+    "Seen",
+    "View",
+    "Views",
     "account_privacy",
     "calibrate_noise",
     "open_ids",
+    "record_views",
     "seal_ids",
     "sealed_length",
 ]

@@ -1,1 +1,5 @@
-"""Attacks on what roles see."""
+"""Attacks on what a role of a run has seen, each with its side knowledge."""
+
+from skvfl.privacy.attacks._base import Attack
+
+__all__ = ["Attack"]
