@@ -130,7 +130,9 @@ class Bins:
 def _cuts(column, max_bins):
     """Between which numbers a column is cut, in rising order."""
     column = np.sort(column[~np.isnan(column)].astype(np.float64))
-    values = column[np.append(True, column[1:] > column[:-1])] if column.size else column
+    values = (
+        column[np.append(True, column[1:] > column[:-1])] if column.size else column
+    )
     if len(values) <= max_bins:
         return np.minimum((values[:-1] + values[1:]) * 0.5, _LARGEST)
     shares = np.linspace(0, 100, max_bins + 1)[1:-1]

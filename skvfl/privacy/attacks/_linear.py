@@ -78,7 +78,9 @@ def reconstruct(received, rows, values, rng):
         inverse = np.linalg.inv(known)
         # Of each row, when the map is found from the others.
         left_out = inverse / np.diag(inverse)[:, None]
-        errors = np.array([((left_out @ scaled[order]) ** 2).mean() for order in orders])
+        errors = np.array(
+            [((left_out @ scaled[order]) ** 2).mean() for order in orders]
+        )
         # With as many rows as unknowns the exact map is the true one, and does not
         # show in what is left out.
         errors *= 1.0 if ridge == RIDGES[0] else 1.5
@@ -87,7 +89,11 @@ def reconstruct(received, rows, values, rng):
         best = np.minimum(best, errors)
     prior = (((scaled - scaled.mean(axis=0)) * len(rows) / (len(rows) - 1)) ** 2).mean()
     by_chance = (best <= best[0]).mean()
-    return guess if by_chance <= LEVEL and best[0] < prior else np.tile(mean, (len(received), 1))
+    return (
+        guess
+        if by_chance <= LEVEL and best[0] < prior
+        else np.tile(mean, (len(received), 1))
+    )
 
 
 def is_turned(received, values):
