@@ -90,6 +90,7 @@ class PassiveSettings(Settings, role="splitnn.passive"):
     cut_width: int
     lr: float
     optimizer: Any = None
+    weight_decay: float = 0.0
 
     def make(self, member):
         """A party with a bottom model of its own."""
@@ -100,7 +101,9 @@ class PassiveSettings(Settings, role="splitnn.passive"):
             "name": member.name,
             "transformer": member.transformer(self.transformer),
             "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
-            "optimize": Optimize(self.optimizer, self.lr),
+            "optimize": Optimize(
+                self.optimizer, self.lr, weight_decay=self.weight_decay
+            ),
             "stream": member.stream("models"),
         }
 
