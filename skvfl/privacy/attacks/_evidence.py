@@ -1,8 +1,8 @@
 """Whether an attacker may believe what it has found.
 
-An attack that finds something in whatever it is given is no measurement. So every attack
-asks its side knowledge whether the reconstruction is better than a guess, and falls back
-on the guess where it is not.
+An attack that finds something in whatever it is given is no measurement. So every
+attack asks its side knowledge whether the reconstruction is better than a guess, and
+falls back on the guess where it is not.
 """
 
 from __future__ import annotations
@@ -38,21 +38,24 @@ def scales(values):
     return np.where(scale > 1e-12 * np.maximum(1, abs(values).max(axis=0)), scale, 1.0)
 
 
-def held_against(guess, known, mean):
-    """A guess, but the mean of columns of which known rows say that it is better.
+def held_against(guess, known):
+    """A guess, without the columns of which known rows say that it is no better.
 
     Parameters
     ----------
     guess : ndarray of shape (n_rows, n_columns)
     known : tuple of ndarray or None
         Positions of known rows and their values.
-    mean : ndarray of shape (n_columns,)
-        What is guessed without a view.
+
+    Returns
+    -------
+    guess : ndarray of shape (n_rows, n_columns)
+        NaN in columns that are not believed.
     """
     if known is None:
         return guess
     rows, values = known
     errors = (guess[rows] - values) ** 2
-    prior = (mean - values) ** 2
+    prior = (values.mean(axis=0) - values) ** 2
     better = [proves_better(*pair) for pair in zip(errors.T, prior.T, strict=True)]
-    return np.where(better, guess, mean)
+    return np.where(better, guess, np.nan)

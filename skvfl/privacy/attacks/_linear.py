@@ -24,13 +24,13 @@ def principal(received):
 
 
 def whitened(received):
-    """Coordinates of unit variance, which an invertible matrix before them only turns."""
+    """Coordinates of unit variance, which an invertible matrix only turns."""
     mean, axes, deviations = principal(received)
     return (received - mean) @ axes / deviations
 
 
 def maps(received, rows):
-    """Ways to find columns from known rows: raw or whitened, with or without a constant.
+    """Ways to find columns from known rows: whitened or not, with a constant or not.
 
     Yields
     ------
@@ -78,16 +78,20 @@ def reconstruct(received, rows, values, rng):
         inverse = np.linalg.inv(known)
         # Of each row, when the map is found from the others.
         left_out = inverse / np.diag(inverse)[:, None]
-        errors = np.array([((left_out @ scaled[order]) ** 2).mean() for order in orders])
+        errors = np.array(
+            [((left_out @ scaled[order]) ** 2).mean() for order in orders]
+        )
         # With as many rows as unknowns the exact map is the true one, and does not
         # show in what is left out.
         errors *= 1.0 if ridge == RIDGES[0] else 1.5
         if errors[0] < best[0]:
             guess = others @ (inverse @ values)
         best = np.minimum(best, errors)
-    prior = (((scaled - scaled.mean(axis=0)) * len(rows) / (len(rows) - 1)) ** 2).mean()
+    without = (scaled.sum(axis=0) - scaled) / (len(rows) - 1)
     by_chance = (best <= best[0]).mean()
-    return guess if by_chance <= LEVEL and best[0] < prior else np.tile(mean, (len(received), 1))
+    if by_chance <= LEVEL and best[0] < ((scaled - without) ** 2).mean():
+        return guess
+    return np.tile(mean, (len(received), 1))
 
 
 def is_turned(received, values):
