@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvfl.privacy.attacks._base import Attack
-from skvfl.privacy.attacks._evidence import EXACT, proves_better
+from skvfl.privacy.attacks._evidence import EXACT, fits_by_chance
 from skvfl.privacy.attacks._statistics import match
 
 # The smallest singular value of rows in a hyperplane, as a share of the next one.
@@ -144,9 +144,9 @@ def _by_known(column, found, values):
         return np.full_like(column, np.nan)
     slope = np.mean((found - found.mean()) * (values - values.mean())) / found.var()
     guess = values.mean() + slope * (found - found.mean())
-    errors, prior = (guess - values) ** 2, (values.mean() - values) ** 2
-    exact = len(values) > 2 and errors.sum() <= EXACT * prior.sum()
-    if not exact and not proves_better(errors, prior):
+    left, spread = ((guess - values) ** 2).sum(), ((values - values.mean()) ** 2).sum()
+    exact = len(values) > 2 and left <= EXACT * spread
+    if not exact and fits_by_chance(guess, values):
         return np.full_like(column, np.nan)
     return values.mean() + slope * (column - found.mean())
 

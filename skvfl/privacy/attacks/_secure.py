@@ -202,12 +202,12 @@ class RoundDifferenceAttack(_Distinguisher):
 class CollusionAttack(Attack):
     """Columns of one organisation from sums, by all who are in league with the server.
 
-    The server reads the sum of what all clients contribute, and not the terms. Who has
-    the columns behind the other terms, or where there are no other terms, has this
-    organisation's contribution; and as many known rows as it has columns tell how the
-    columns follow, where local modules are linear. The fewer are missing from the
-    coalition, the fewer rows it takes; the server alone needs as many outputs as all
-    have columns.
+    The server reads the sum of what all clients contribute, and not the terms. Where
+    there is one term, or local modules are linear and the layer has as many outputs as
+    all parties have columns, known rows tell how the columns follow from the sum; masks
+    have nothing to do with it. Columns of the coalition stand for its own terms, which
+    no message shows: an attacker who writes its own terms down needs as few known rows
+    as the others have columns, and this one as many as the whole sum has.
 
     Parameters
     ----------
