@@ -35,6 +35,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "skvfl"},
     "header_links_before_dropdown": 6,
+    "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "show_nav_level": 2,
     "show_prev_next": False,
@@ -48,8 +49,13 @@ html_sidebars = {
 }
 
 autodoc_typehints = "none"
+# A class's methods stand below it: without its name they fit beside the page.
+toc_object_entries_show_parents = "hide"
 autosummary_generate = True
 numpydoc_show_class_members = False
+
+# Addresses in examples.
+linkcheck_ignore = [r"https?://(localhost|host|proxy|scheduler)\b.*"]
 
 # Other projects' names are not looked up: the documentation builds without a network.
 nitpick_ignore_regex = [

@@ -31,7 +31,7 @@ X, y = load_breast_cancer(return_X_y=True)
 X, y = X[:200, :12], y[:200]
 NUMBERS = [each[:200] for each in load_diabetes(return_X_y=True)]
 QUICK = {"parties": 2, "max_epochs": 4, "batch_size": 50, "random_state": 0}
-GUEST = {"guest": NoiseAsTargetsEncoder(max_epochs=2)}
+GUEST = {"local_encoder": NoiseAsTargetsEncoder(max_epochs=2)}
 TABNET = {"n_steps": 1, "pretraining_epochs": 1}
 # Each, and the number of scores: an epoch whose model predicts has one.
 METHODS = {

@@ -36,7 +36,9 @@ MAKE = {
     "tabvfl": partial(
         TabVFLClassifier, **SETTINGS, pretrain=False, n_d=4, n_a=4, n_steps=2
     ),
-    "fedonce": partial(FedOnceClassifier, **SETTINGS, guest=FunctionTransformer()),
+    "fedonce": partial(
+        FedOnceClassifier, **SETTINGS, local_encoder=FunctionTransformer()
+    ),
 }
 
 
@@ -136,7 +138,7 @@ class Normed(nn.Sequential):
 NORMED = {
     "splitnn": {"bottom": Normed, "top": Normed},
     "vfedsec": {"bottom": Normed, "top": Normed},
-    "fedonce": {"local": Normed, "host": Normed},
+    "fedonce": {"bottom": Normed, "top": Normed},
 }
 
 

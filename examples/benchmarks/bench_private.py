@@ -101,7 +101,7 @@ def private_step(network, X, y):
 
     def step():
         rows = steps.draw()
-        sgd.step([X[rows]], [y[rows]])
+        sgd.step([X.index_select(0, rows)], [y.index_select(0, rows)])
 
     return step
 

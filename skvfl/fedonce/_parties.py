@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -109,7 +108,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
 
     Parameters
     ----------
-    guest : transformer
+    local_encoder : transformer
         Its encoder.
     run : dict or None, default=None
         Under a budget, the fields of a SampledGaussian: the noisy steps to take.
@@ -117,7 +116,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
         None without a budget.
     """
 
-    guest: Any = field(metadata={"stream": "guests"})
+    local_encoder: Any = field(metadata={"stream": "guests"})
     representation_noise: float
     lr: float
     optimizer: Any = None
@@ -127,7 +126,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
 
     def make(self, member):
         """A guest, with an encoder and a key of its own."""
-        encoder = self.guest
+        encoder = self.local_encoder
         if self.max_grad_norm is not None and isinstance(
             encoder, NoiseAsTargetsEncoder
         ):
@@ -158,9 +157,9 @@ class HostSettings(Settings, role="fedonce.host"):
         Under a budget, the fields of a SampledGaussian: the noisy steps to take.
     """
 
-    local: Any
-    local_width: int
-    host: Any
+    bottom: Any
+    cut_width: int
+    top: Any
     max_epochs: int
     batch_size: int
     lr: float
@@ -181,11 +180,11 @@ class HostSettings(Settings, role="fedonce.host"):
             member.name,
             member.transformer(self.transformer),
             Build(
-                self.local, self.local_width, name="local", trains=False, check=check
+                self.bottom, self.cut_width, name="bottom", trains=False, check=check
             ),
             _optimize(self),
             member.stream("models"),
-            Build(self.host, codec.n_outputs, name="host", check=check),
+            Build(self.top, codec.n_outputs, name="top", check=check),
             codec,
         )
         party.hold(OneRound(self, member.stream("once")))
@@ -217,13 +216,7 @@ class SplitSettings(Settings, role="fedonce.split"):
 
 def _optimize(told):
     """A party's own optimiser for split learning."""
-    optimizer = told.optimizer
-    # Told only where it is set, because not every optimiser knows a weight decay; that
-    # which stands for None is made without one.
-    if told.weight_decay:
-        optimizer = torch.optim.Adam if optimizer is None else optimizer
-        optimizer = partial(optimizer, weight_decay=told.weight_decay)
-    return Optimize(optimizer, told.lr)
+    return Optimize(told.optimizer, told.lr, weight_decay=told.weight_decay)
 
 
 def _run_of(fields):

@@ -2,7 +2,8 @@
 
 Nothing here knows how frames travel, so that connections and files use the same. A
 session is a fixed sequence: ``hello`` with the version of the protocol, ``open``, the
-operations of the method, and ``keep`` at the end of a fit. Any error ends it.
+operations of the method, and ``keep`` at the end of a fit; ``keep_epoch`` may come
+between them. Any error ends it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from skvfl.federation._party import LOGGER, serves
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
 HELLO, KEEP, SAY_ROWS = "hello", "keep", "say_rows"
+KEEP_EPOCH = "keep_epoch"
 # Ids are compared by a party of this role, which every peer may ask for; what is
 # counted is the comparison.
 IDS_ROLE = "ids.keeper"
@@ -37,6 +39,7 @@ MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
 _MOST_LETTERS = 4000
+_EPOCHS_KEPT = 2
 # An error that answers what could not be read has no number to give back.
 NO_NUMBER = -1
 _KINDS = {
@@ -58,9 +61,15 @@ _ONCE = {
 }
 
 
-def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
-    """The frame that asks for an operation."""
-    return _wire.pack([number, operation, arguments])
+def pack_request(
+    number: int, operation: str, waits: bool = True, /, **arguments: Any
+) -> bytes:
+    """The frame that asks for an operation.
+
+    Whoever does not wait for an answer gets none, but for an error.
+    """
+    request = [number, operation, arguments]
+    return _wire.pack(request if waits else [*request, "no answer"])
 
 
 def pack_hello(number: int) -> bytes:
@@ -69,7 +78,13 @@ def pack_hello(number: int) -> bytes:
     return pack_request(number, HELLO, **said)
 
 
-def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> Any:
+def read_reply(
+    name: str,
+    frame: _wire.Buffer,
+    number: int,
+    operation: str,
+    first: int | None = None,
+) -> Any:
     """What an organisation answered.
 
     Parameters
@@ -82,12 +97,15 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         Of the request that it has to answer.
     operation : str
         What was asked for.
+    first : int, default=None
+        Of the requests before it that wait for no answer, and may have failed.
 
     Raises
     ------
     PartyError
         If it answered with an error, or with what cannot be read.
     """
+    first = number if first is None else first
     try:
         reply = _wire.unpack(frame, MOST_HEADER)
     except ValueError as exc:
@@ -97,7 +115,7 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         case [int(answered), "ok", value] if answered == number:
             return value
         case [int(answered), "error", str(kind), str(message)] if kind in _KINDS and (
-            answered in (number, NO_NUMBER)
+            answered == NO_NUMBER or first <= answered <= number
         ):
             raise _KINDS[kind](name, _plain(message))
         case [int(), "ok", _] | [int(), "error", _, _]:
@@ -147,6 +165,9 @@ class Endpoint:
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
+        # Models of the last epochs of this fit, and the one that it has gone on from.
+        self._epochs: list[str] = []
+        self._goes_on_from: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -166,13 +187,14 @@ class Endpoint:
         Returns
         -------
         frame : bytes
+            Empty where the peer waits for none.
         """
         number = NO_NUMBER
         self._bytes["bytes_received"] += len(frame)
         try:
-            number, operation, arguments = self._read(frame)
+            number, operation, arguments, waits = self._read(frame)
             value = self._perform(peer, operation, arguments)
-            sent = _wire.pack([number, "ok", value])
+            sent = _wire.pack([number, "ok", value]) if waits else b""
         except PartyError as exc:
             sent = self._fail(peer, number, exc)
         except ShareableError as exc:
@@ -206,7 +228,7 @@ class Endpoint:
         self._member.release()
         self._member.party = None
 
-    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any]]:
+    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
         if len(frame) > MOST_BYTES:
             raise self._error(f"a message of {len(frame)} bytes is too long")
         try:
@@ -215,7 +237,9 @@ class Endpoint:
             raise self._error(f"what it was sent cannot be read: {exc}") from None
         match request:
             case [int(number), str(operation), dict(arguments)]:
-                return number, operation, arguments
+                return number, operation, arguments, True
+            case [int(number), str(operation), dict(arguments), "no answer"]:
+                return number, operation, arguments, False
         raise self._error("what it was sent is no request")
 
     def _error(self, message: str) -> PartyError:
@@ -249,8 +273,8 @@ class Endpoint:
             return self._open(peer, arguments)
         if self._phase == OPEN:
             raise self._error(f"it was asked for {operation!r} before 'open'")
-        if operation == KEEP:
-            return self._keep(peer)
+        if operation in (KEEP, KEEP_EPOCH):
+            return self._keep(peer, operation, arguments)
         return self._ask(peer, operation, arguments)
 
     def _greet(self, peer: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,6 +355,7 @@ class Endpoint:
                 self._name,
                 "that model is of another method, and cannot be gone on from",
             )
+        self._goes_on_from = model
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
         told = peer, self._method, role, settings, columns, n_rows
@@ -397,20 +422,51 @@ class Endpoint:
                 raise PartyValueError(self._name, "it was told of no rows of the run")
             self._policy.check_rows(peer, int(np.count_nonzero(told & is_held)))
 
-    def _keep(self, peer: str) -> str:
-        """Keep the party that has learnt; the name under which it is kept."""
+    def _keep(self, peer: str, operation: str, arguments: dict[str, Any]) -> str:
+        """Keep what the party has learnt; the name under which it is kept."""
         if self._serves:
             raise self._error("there is nothing to keep of a prediction")
-        party = self._member.dismiss()
+        shelf = self._store.shelf(peer)
         about = {"role": self._role, **self._about}
         try:
-            model: str = self._store.shelf(peer).keep(party, about)
+            if operation == KEEP_EPOCH:
+                return self._keep_epoch(shelf, about, arguments.get("model"))
+            model: str = shelf.keep(self._member.dismiss(), about)
         except SettingsError as exc:
             why = f"it cannot keep its model: {exc}"
             raise PartyValueError(self._name, why) from None
+        self._drop_epochs(shelf)
         self._audit.record("keep", peer, role=self._role, model=model)
         self._end()
         return model
+
+    def _keep_epoch(self, shelf: Any, about: dict[str, Any], model: Any) -> str:
+        """Keep what was learnt so far, under a name that the peer has drawn.
+
+        So the peer has it before it is answered, and waits for nothing. It may have to
+        go back to the epoch before, of which all have kept their halves; hence two.
+        """
+        if self._role == IDS_ROLE:
+            raise self._error("a comparison of ids has no epochs")
+        # The one before it goes with it.
+        about = {**about, "epoch": [*self._epochs]}
+        kept: str = shelf.keep(self._member.party, about, str(model))
+        self._epochs.append(kept)
+        for each in self._epochs[:-_EPOCHS_KEPT]:
+            shelf.drop(each)
+        del self._epochs[:-_EPOCHS_KEPT]
+        return kept
+
+    def _drop_epochs(self, shelf: Any) -> None:
+        """Forget halves of a fit that has been completed."""
+        before = self._goes_on_from
+        about = None if before is None else shelf.about(before)
+        # A model of a completed fit may be in use; one of an epoch was for this fit.
+        if before is not None and about is not None and "epoch" in about:
+            self._epochs += [*about["epoch"], before]
+        for each in self._epochs:
+            shelf.drop(each)
+        self._epochs.clear()
 
 
 def _method_of(role: str | None) -> str:

@@ -426,7 +426,8 @@ class Server:
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
             try:
                 for frame in requests:
-                    yield endpoint.answer(name, frame)
+                    if answer := endpoint.answer(name, frame):
+                        yield answer
             finally:
                 endpoint.close(name)
 
@@ -565,7 +566,8 @@ def _call(
             endpoint = organisation.endpoint(name)
             try:
                 while frame is not None:
-                    line.send(endpoint.answer(name, frame))
+                    if answer := endpoint.answer(name, frame):
+                        line.send(answer)
                     frame = line.receive(None)
             finally:
                 endpoint.close(name)

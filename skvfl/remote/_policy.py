@@ -55,7 +55,7 @@ _ROLES = {
 # Settings that say what a partner's columns go through before they leave.
 _ENCODER = {
     "rap.party": "projection",
-    "fedonce.guest": "guest",
+    "fedonce.guest": "local_encoder",
     "apc.passive": "local_encoder",
 }
 # What these answer with has no part for each row: masked ids, draws, keys, and
@@ -67,7 +67,7 @@ _OF_NO_ROW = {
 }
 # Keys of numbers that say how large a network is, and how deep.
 _WIDTHS = {
-    *("bottom", "module", "hidden_layer_sizes", "n_components", "cut_width"),
+    *("bottom", "hidden_layer_sizes", "n_components", "cut_width"),
     *("n_d", "n_a"),
 }
 _DEPTHS = {"n_steps", "n_independent", "n_shared"}
@@ -426,10 +426,10 @@ class Policy:
                 f"allowed, {rule.min_noise:g}"
             )
         if rule.min_noise > 0:
-            self._check_range(said["guest"])
+            self._check_range(said["local_encoder"])
         if rule.max_epsilon is None:
             return None
-        encoder = said["guest"]
+        encoder = said["local_encoder"]
         if encoder["name"] == "RandomFeaturesEncoder":
             return None  # looks at the number of columns alone
         if encoder["name"] != "NoiseAsTargetsEncoder":

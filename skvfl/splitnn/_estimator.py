@@ -77,10 +77,11 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
     _roles = (PassiveSettings, ActiveSettings)
+    _by_party = ("bottom",)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        "bottom": ["array-like", callable],
+        "bottom": ["array-like", callable, dict],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
         "aggregation": [StrOptions(set(AGGREGATIONS))],
@@ -88,6 +89,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -111,6 +113,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
@@ -132,6 +135,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.batch_size = batch_size
         self.lr = lr
         self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -283,9 +287,10 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    bottom : array-like of int or callable, default=(64,)
+    bottom : array-like of int, callable or dict of str to these, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
-        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``. A dict says
+        it for each party by name.
     top : array-like of int or callable, default=(64,)
         The top model, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -300,6 +305,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop when their loss no longer improves, and go back
         to the models that were best on them.
@@ -409,6 +416,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
@@ -432,6 +440,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             batch_size=batch_size,
             lr=lr,
             optimizer=optimizer,
+            weight_decay=weight_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
@@ -507,9 +516,10 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    bottom : array-like of int or callable, default=(64,)
+    bottom : array-like of int, callable or dict of str to these, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
-        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``. A dict says
+        it for each party by name.
     top : array-like of int or callable, default=(64,)
         The top model, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -524,6 +534,8 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop when their loss no longer improves, and go back
         to the models that were best on them.

@@ -149,6 +149,7 @@ class PassiveSettings(Settings, role="splitnn.passive"):
     cut_width: int
     lr: float
     optimizer: Any = None
+    weight_decay: float = 0.0
     representation_noise: float = 0.0
     max_representation_norm: float | None = None
 
@@ -173,7 +174,9 @@ class PassiveSettings(Settings, role="splitnn.passive"):
             "name": member.name,
             "transformer": member.transformer(self.transformer),
             "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
-            "optimize": Optimize(self.optimizer, self.lr),
+            "optimize": Optimize(
+                self.optimizer, self.lr, weight_decay=self.weight_decay
+            ),
             "stream": member.stream("models"),
         }
 

@@ -193,6 +193,7 @@ class GuestSettings(Networks, Settings, role="tabvfl.guest"):
     pretraining_ratio: float
     lr: float
     optimizer: Any = None
+    weight_decay: float = 0.0
     max_grad_norm: float | None = None
 
     def make(self, member):
@@ -206,7 +207,9 @@ class GuestSettings(Networks, Settings, role="tabvfl.guest"):
             "name": member.name,
             "transformer": member.transformer(self.transformer),
             "networks": Networks(**networks),
-            "optimize": Optimize(self.optimizer, self.lr, self.max_grad_norm),
+            "optimize": Optimize(
+                self.optimizer, self.lr, self.max_grad_norm, self.weight_decay
+            ),
             "stream": member.stream("models"),
             "pretraining_ratio": self.pretraining_ratio,
         }

@@ -154,6 +154,7 @@ def test_another_version_is_told_both(shop):
 @pytest.mark.parametrize(
     ("operations", "message"),
     [
+        (["hello", "open", "keep_epoch"], "of 32 digits"),
         (["open"], "a session begins with 'hello'"),
         (["hello", "hello"], "greeted already"),
         (["hello", "prepare"], "before 'open'"),
@@ -355,8 +356,10 @@ def test_no_frame_that_arrives_brings_an_organisation_down(shop):
         pack_request(3, "begin_epoch", seed=0, n_train=10),
         pack_request(4, "forward", start=0, stop=5),
         pack_request(5, "backward", gradient=np.zeros((5, 3), np.float32)),
+        pack_request(5, "backward", False, gradient=np.zeros((5, 3), np.float32)),
         pack_request(6, "represent", start=0, stop=5),
         pack_request(7, "keep"),
+        pack_request(8, "keep_epoch", model="0" * 32),
     ]
     n_answered = 0
     for i, frame in enumerate(mutations(requests, 4000, seed=0)):
@@ -367,7 +370,8 @@ def test_no_frame_that_arrives_brings_an_organisation_down(shop):
             talk.ask("open", **OPENING)
         talk.number = 5
         reply = talk.endpoint.answer("bank", frame)
-        answer = _wire.unpack(reply)
+        # Some ask for no answer.
+        answer = _wire.unpack(reply) if reply else [0, "ok", None]
         assert answer[1] in ("ok", "error")
         n_answered += answer[1] == "ok"
         talk.endpoint.close("bank")
@@ -415,6 +419,45 @@ def test_no_frame_that_arrives_brings_the_asking_side_down():
             assert said["shop"].keys() == held.keys()
             n_answered += 1
     assert 0 < n_answered < 4000
+
+
+def test_who_waits_for_no_answer_gets_none_but_an_error(shop):
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+
+    def tell(number, n_train):
+        said = {"seed": 0, "n_train": n_train}
+        return talk.endpoint.answer(
+            "bank", pack_request(number, "begin_epoch", False, **said)
+        )
+
+    assert tell(3, N_ROWS) == b""
+    failed = tell(4, N_ROWS + 1)
+    # It answers one of those that were asked for since, and no other.
+    with pytest.raises(PartyValueError, match="no number of the run's 40 rows"):
+        read_reply("shop", failed, 6, "forward", 3)
+    for number, first in ((6, 5), (3, 3), (6, None)):
+        with pytest.raises(PartyError, match="is not to 'forward'"):
+            read_reply("shop", failed, number, "forward", first)
+
+
+def test_an_error_that_nobody_waits_for_ends_the_next_call():
+    opening = {"shop": {"role": "splitnn.passive", "settings": {}}}
+    held = {"n_columns": 2, "n_rows": 5, "n_empty": 0}
+    hello = _wire.pack([0, "ok", {"name": "shop", "protocol": PROTOCOL}])
+    opened = _wire.pack([1, "ok", held])
+    failed = _wire.pack([3, "error", "PartyError", "its disk is full"])
+    reach = {"shop": Canned([hello, opened, failed])}.__getitem__
+    log = skvfl.CommunicationLog()
+    session = RemoteSession([], log, "bank", ["shop"], reach, 1.0)
+    with pytest.raises(PartyError, match="'shop': its disk is full"), session:
+        session.open(opening)
+        for _ in range(3):
+            session.tell("finish")
+        # What did not cross is not in the log.
+        crossed = [(each.operation, each.sender) for each in log.messages]
+        assert crossed[4:] == [("finish", "bank")] * 3
+        session.call("forward")
 
 
 def test_replies_are_no_longer_than_what_is_expected():
