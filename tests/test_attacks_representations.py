@@ -185,6 +185,10 @@ def test_equal_rows_are_not_told_from_others_in_noise():
     assert is_nothing(found)
     noisy = [EqualRowsAttack(random_state=s).fit(random(s)) for s in range(10)]
     assert is_nothing([attack.score(X[:, 3:]) for attack in noisy])
+    for unseen in ({}, {("b", "encode"): [np.full((N_ROWS, 2), np.nan)]}):
+        attack = EqualRowsAttack(random_state=0).fit(view_of(unseen, N_ROWS))
+        assert attack.score(X[:, 3:]) == 0
+        assert (attack.reconstruct() == -1).all()
     # A single row of each kind, and one kind alone, leave nothing to find out.
     assert noisy[0].score(np.arange(N_ROWS)) == 0
     assert noisy[0].score(np.zeros(N_ROWS)) == 0

@@ -285,7 +285,9 @@ class EqualRowsAttack(_OfRepresentations):
         -------
         self : EqualRowsAttack
         """
-        self.representation_ = standardised(self._features(view))
+        features = self._features(view)
+        self.representation_ = standardised(features)
+        self.seen_ = ~np.isnan(features).all(axis=1)
         return self
 
     def reconstruct(self):
@@ -294,11 +296,13 @@ class EqualRowsAttack(_OfRepresentations):
         Returns
         -------
         groups : ndarray of int of shape (n_rows,)
+            -1 for rows of which nothing was seen.
         """
         check_is_fitted(self)
         # Standardised, the typical distance along one column is about 1.
         rounded = np.round(self.representation_ / max(self.tolerance, 1e-12))
-        return np.unique(rounded, axis=0, return_inverse=True)[1].ravel()
+        groups = np.unique(rounded, axis=0, return_inverse=True)[1].ravel()
+        return np.where(self.seen_, groups, -1)
 
     def score(self, truth):
         """How well distances tell equal rows from others.
@@ -311,19 +315,22 @@ class EqualRowsAttack(_OfRepresentations):
         Returns
         -------
         score : float
-            2 AUC - 1 over pairs of equal rows, and as many of others; 0 where no two
-            rows are equal, or all are.
+            2 AUC - 1 over pairs of equal rows that were seen, and as many of others; 0
+            where no two rows are equal, or all are.
         """
         check_is_fitted(self)
         truth = np.asarray(truth)
-        rows = truth.reshape(len(truth), -1)
+        rows = truth.reshape(len(truth), -1)[self.seen_]
+        seen = self.representation_[self.seen_]
+        if not len(rows):
+            return 0.0
         groups = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
         rng = check_random_state(self.random_state)
         equal, other = _pairs(groups, rng)
         if not len(equal) or not len(other):
             return 0.0
         pairs = np.vstack([equal, other])
-        left, right = (self.representation_[side] for side in pairs.T)
+        left, right = (seen[side] for side in pairs.T)
         distances = ((left - right) ** 2).sum(axis=1)
         labels = np.arange(len(pairs)) < len(equal)
         return float(2 * roc_auc_score(labels, -distances) - 1)
