@@ -450,13 +450,13 @@ def test_an_error_that_nobody_waits_for_ends_the_next_call():
     reach = {"shop": Canned([hello, opened, failed])}.__getitem__
     log = skvfl.CommunicationLog()
     session = RemoteSession([], log, "bank", ["shop"], reach, 1.0)
-    with pytest.raises(PartyError, match="'shop': its disk is full"), session:
-        session.open(opening)
-        for _ in range(3):
-            session.tell("finish")
-        # What did not cross is not in the log.
-        crossed = [(each.operation, each.sender) for each in log.messages]
-        assert crossed[4:] == [("finish", "bank")] * 3
+    session.open(opening)
+    for _ in range(3):
+        session.tell("finish")
+    # What did not cross is not in the log.
+    crossed = [(each.operation, each.sender) for each in log.messages]
+    assert crossed[4:] == [("finish", "bank")] * 3
+    with pytest.raises(PartyError, match="'shop': its disk is full"):
         session.call("forward")
 
 
