@@ -47,6 +47,8 @@ _KINDS = {
     for kind in (PartyError, PartyTypeError, PartyValueError, RefusedError)
 }
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
+# What a batch of rows goes through while a fit learns; of the last one every row does.
+_LEARNING = {"forward", "forward_rows", "hide", "pretrain_alone"}
 # Parties take memory for as many rows as they are told of.
 _ROW_COUNTS = {"n_rows", "n_train"}
 # What draws secrets for the rows of a fit, or learns from them. Asked for twice, one
@@ -162,6 +164,8 @@ class Endpoint:
         # Of a run: how many rows it has, and which of them are in the table.
         self._n_named = 0
         self._is_held: np.ndarray | None = None
+        # Of all batches so far.
+        self._n_learnt = 0
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
@@ -334,8 +338,23 @@ class Endpoint:
         # Rows that it does not have count for nothing: a list can be padded with them.
         listed = member.rows_listed(agreed)
         member.check_rows(rows, listed, learns=False)
+        self._check_shared(agreed, rows, len(listed))
         self._is_held = (rows >= 0) & (listed[rows] >= 0)
         return int(np.count_nonzero(self._is_held))
+
+    def _check_shared(self, agreed: str, rows: np.ndarray, n_listed: int) -> None:
+        """Refuse more rows of a list, in all runs, than the peer has compared ids.
+
+        It cannot share more, and a list on which nothing was agreed has every row.
+        """
+        shelf = self._member.kept
+        most = (shelf.about(agreed) or {}).get("n_compared", 0)
+        if n_listed > most and not shelf.name_rows(agreed, rows[rows >= 0], most):
+            raise RefusedError(
+                self._name,
+                "refused: with these, more rows of the list are named than the "
+                f"{most} ids that were compared for it",
+            )
 
     def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
         """Look whether a run is allowed; what it is called in the audit log."""
@@ -387,8 +406,14 @@ class Endpoint:
                 self._name,
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
+        learns = operation in _LEARNING and not self._serves
+        # The server of vFedSec has held-out rows go through the same operation.
+        if learns := learns and arguments.get("training") is not False:
+            self._policy.check_passes(peer, self._n_learnt, self._n_named)
         value = self._member.perform(operation, arguments)
         self._policy.check_reply(peer, operation, value)
+        if learns:
+            self._n_learnt += _rows_in(value, self._n_named)
         return value
 
     def _check_rows(
@@ -430,8 +455,11 @@ class Endpoint:
         about = {"role": self._role, **self._about}
         try:
             if operation == KEEP_EPOCH:
-                return self._keep_epoch(shelf, about, arguments.get("model"))
-            model: str = shelf.keep(self._member.dismiss(), about)
+                return self._keep_epoch(peer, about, arguments.get("model"))
+            party = self._member.dismiss()
+            if self._role == IDS_ROLE:
+                about["n_compared"] = getattr(party, "n_compared", 0)
+            model: str = shelf.keep(party, about)
         except SettingsError as exc:
             why = f"it cannot keep its model: {exc}"
             raise PartyValueError(self._name, why) from None
@@ -440,7 +468,7 @@ class Endpoint:
         self._end()
         return model
 
-    def _keep_epoch(self, shelf: Any, about: dict[str, Any], model: Any) -> str:
+    def _keep_epoch(self, peer: str, about: dict[str, Any], model: Any) -> str:
         """Keep what was learnt so far, under a name that the peer has drawn.
 
         So the peer has it before it is answered, and waits for nothing. It may have to
@@ -450,6 +478,9 @@ class Endpoint:
             raise self._error("a comparison of ids has no epochs")
         # The one before it goes with it.
         about = {**about, "epoch": [*self._epochs]}
+        # Writing takes time and wears out a disk.
+        self._policy.check_passes(peer, self._counts[KEEP_EPOCH] - 1, 1)
+        shelf = self._store.shelf(peer)
         kept: str = shelf.keep(self._member.party, about, str(model))
         self._epochs.append(kept)
         for each in self._epochs[:-_EPOCHS_KEPT]:
@@ -467,6 +498,15 @@ class Endpoint:
         for each in self._epochs:
             shelf.drop(each)
         self._epochs.clear()
+
+
+def _rows_in(reply: Any, n_rows: int) -> int:
+    """Number of rows that an answer is about; all, if it does not say."""
+    parts = [*reply.values()] if isinstance(reply, dict) else [reply]
+    sizes = [
+        len(each) for each in parts if isinstance(each, np.ndarray) and each.ndim > 1
+    ]
+    return max(sizes, default=n_rows)
 
 
 def _method_of(role: str | None) -> str:
