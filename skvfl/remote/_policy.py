@@ -147,7 +147,7 @@ class Policy:
         if run is None:
             return
         try:
-            self._spend(peer, rule, run)
+            self._spend(peer, rule, self._run(run))
         except RefusedError:
             self._count(peer, {what: (-1, rule.fits_per_day)})
             raise
@@ -314,8 +314,7 @@ class Policy:
             self._check_epsilon(rule, [split])
             for earlier in self._counts.runs(peer):
                 self._check_epsilon(rule, [self._run(earlier), split])
-            said = arguments["run"]
-            self._spend(peer, rule, said.get("dict", said))
+            self._spend(peer, rule, split)
 
     def check_reply(self, peer: str, operation: str, reply: Any) -> None:
         """Refuse to send more for one row than is allowed.
@@ -503,13 +502,16 @@ class Policy:
             fields = fields.get("dict", fields)
             given = {name: fields[name] for name in _NOISY}
             parties = fields.get("parties", ())
-            # Who shares the rows makes a difference, by their number and not by name.
             if isinstance(parties, Mapping):
                 parties = parties["tuple"]
-            names = (self.name, *(f"peer {i}" for i in range(1, len(parties))))
+            names = self._sharing(len(parties))
             return SampledGaussian(**given, parties=names)
         except (AttributeError, KeyError, TypeError, ValueError):
             self._refuse("what is said of noisy steps is no sampled Gaussian")
+
+    def _sharing(self, n_parties: int) -> tuple[str, ...]:
+        """Names of those who share rows, who make a difference by their number."""
+        return (self.name, *(f"peer {i}" for i in range(1, n_parties)))
 
     def _check_epsilon(self, rule: Allowance, runs: list[Any]) -> None:
         from skvfl.privacy import account_privacy
@@ -523,7 +525,7 @@ class Policy:
                 f"{most:g}"
             )
 
-    def _spend(self, peer: str, rule: Allowance, run: Mapping[str, Any]) -> None:
+    def _spend(self, peer: str, rule: Allowance, run: Any) -> None:
         """Add noisy steps to those of all fits so far, if that is not too much."""
         from skvfl.privacy import account_privacy
 
@@ -531,7 +533,11 @@ class Policy:
             most = rule.total_epsilon
             if most is None:
                 return
-            runs = [self._run(each) for each in spent]
+            runs = [
+                self._run({**dict(zip(_NOISY, each, strict=True)), "parties": shared})
+                for *each, n_parties in spent
+                for shared in [self._sharing(n_parties)]
+            ]
             total = account_privacy(runs, rule.delta).epsilon
             if not total <= most * (1 + 1e-6):
                 self._refuse(
@@ -578,25 +584,20 @@ class _Counts:
         return None
 
     @contextmanager
-    def spending(
-        self, peer: str, run: Mapping[str, Any]
-    ) -> Iterator[list[dict[str, Any]]]:
+    def spending(self, peer: str, run: Any) -> Iterator[list[tuple[Any, ...]]]:
         """Add noisy steps to those of all days, unless the block fails."""
         with closing(self._open()) as file:
             file.execute("BEGIN IMMEDIATE")
             try:
                 file.execute(
-                    "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (peer, rate, "
-                    "noise) DO UPDATE SET steps = steps + excluded.steps",
-                    (
-                        *(peer, run["sampling_rate"], run["steps"]),
-                        run["noise_multiplier"],
-                    ),
+                    "INSERT INTO spent VALUES (?, ?, ?, ?, ?) ON CONFLICT (peer, rate, "
+                    "noise, parties) DO UPDATE SET steps = steps + excluded.steps",
+                    (peer, *(getattr(run, each) for each in _NOISY), len(run.parties)),
                 )
-                rows = file.execute(
-                    "SELECT rate, steps, noise FROM spent WHERE peer = ?", (peer,)
+                yield file.execute(
+                    "SELECT rate, steps, noise, parties FROM spent WHERE peer = ?",
+                    (peer,),
                 ).fetchall()
-                yield [dict(zip(_NOISY, row, strict=True)) for row in rows]
             except BaseException:
                 file.execute("ROLLBACK")
                 raise
@@ -643,7 +644,7 @@ class _Counts:
         )
         file.execute(
             "CREATE TABLE IF NOT EXISTS spent (peer TEXT, rate REAL, steps INTEGER, "
-            "noise REAL, PRIMARY KEY (peer, rate, noise))"
+            "noise REAL, parties INTEGER, PRIMARY KEY (peer, rate, noise, parties))"
         )
         return file
 

@@ -369,7 +369,7 @@ def test_split_epochs_are_added_to_what_the_fit_spent(make):
 
 
 def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
-    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=5.0)
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
     day = iter(range(1000))
     monkeypatch.setattr(_policy, "_day", lambda: f"day {next(day)}")
     n_fits = 0
@@ -379,19 +379,19 @@ def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
             n_fits += 1
     # Several fits spend more than one, and less than the sum of each alone.
     assert 2 <= n_fits < 20
-    with pytest.raises(RefusedError, match="all fits so far, and 5 is allowed"):
+    with pytest.raises(RefusedError, match="all fits so far, and 4 is allowed"):
         ask(policy, "fedonce.guest", **budget(2.0))
     with pytest.raises(RefusedError, match="all fits so far"):
         policy.check_operation(
             "bank",
             "fedonce",
             "join_privately",
-            {"run": {**RUN, "noise_multiplier": 1.7, "parties": ["bank", "telecom"]}},
+            {"run": {**RUN, "noise_multiplier": 3.0, "parties": ["bank", "telecom"]}},
         )
     # Without a total nothing adds up, and what was spent is known when it is set again.
     other = make(methods=["fedonce"], max_epsilon=4.0)
     ask(other, "fedonce.guest", **budget(2.0))
-    other = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=5.0)
+    other = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
     with pytest.raises(RefusedError, match="all fits so far"):
         ask(other, "fedonce.guest", **budget(2.0))
 
