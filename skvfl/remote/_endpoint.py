@@ -38,6 +38,9 @@ IDS_ROLE = "ids.keeper"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
+# Before a run was opened, which is refused or counted: whoever greets is not known to
+# want anything yet, and an opening has the rows, by 8 bytes each.
+MOST_GREETING = 1 << 16
 _MOST_LETTERS = 4000
 _EPOCHS_KEPT = 2
 # An error that answers what could not be read has no number to give back.
@@ -162,7 +165,7 @@ class Endpoint:
         self._about: dict[str, Any] = {}
         self._serves = False
         # Of a run: how many rows it has, and which of them are in the table.
-        self._n_named = 0
+        self._n_named = self._most_named = self._widest = 0
         self._is_held: np.ndarray | None = None
         # Of all batches so far.
         self._n_learnt = 0
@@ -177,6 +180,21 @@ class Endpoint:
     def is_over(self) -> bool:
         """Whether nothing is answered any more."""
         return self._phase == "over"
+
+    @property
+    def most_bytes(self) -> int:
+        """How long the next frame may be."""
+        if self._phase == HELLO:
+            return MOST_GREETING
+        if self._phase == OPEN:
+            return min(MOST_BYTES, MOST_HEADER + 8 * self._most_named)
+        if self._serves:
+            # Predictions are asked for by numbers of rows, and by sealed ids.
+            return min(MOST_BYTES, MOST_HEADER + 64 * self._n_named)
+        if self._role == IDS_ROLE:
+            return min(MOST_BYTES, MOST_HEADER + 32 * self._most_named)
+        # Gradients are as wide as what is sent, in TabVFL of all steps.
+        return min(MOST_BYTES, MOST_HEADER + 128 * self._widest * self._n_named)
 
     def answer(self, peer: str, frame: _wire.Buffer) -> bytes:
         """Answer one frame, by an error in words if need be.
@@ -233,7 +251,7 @@ class Endpoint:
         self._member.party = None
 
     def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
-        if len(frame) > MOST_BYTES:
+        if len(frame) > self.most_bytes:
             raise self._error(f"a message of {len(frame)} bytes is too long")
         try:
             request = _wire.unpack(frame, MOST_HEADER)
@@ -293,13 +311,16 @@ class Endpoint:
                 "versions that speak the same"
             )
         self._phase = OPEN
+        terms = self._policy.terms(peer)
+        self._most_named = terms.get("max_ids", MOST_BYTES)
+        self._widest = max(terms.get(each, 1024) for each in ("max_layer", "max_width"))
         said = {
             "name": self._name,
             "protocol": PROTOCOL,
             "version": skvfl.__version__,
             "time": time.time(),
         }
-        return said | {"terms": self._policy.terms(peer)}
+        return said | {"terms": terms}
 
     def _open(self, peer: str, arguments: dict[str, Any]) -> Any:
         if self._phase != OPEN:
