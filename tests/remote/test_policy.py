@@ -1,5 +1,6 @@
 """Whatever is not on the list is refused, in words, and counted over restarts."""
 
+import contextlib
 import copy
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 from _bank_and_telecom import ALLOW, COLUMNS, make_folders
 
 from skvfl import NoiseAsTargetsEncoder
-from skvfl.exceptions import RefusedError
+from skvfl.exceptions import ConfigurationError, RefusedError
 from skvfl.federation._settings import in_words, settings_of
 from skvfl.remote import _policy
 from skvfl.remote._config import METHODS, PartyConfig
@@ -377,3 +378,44 @@ def test_split_epochs_are_added_to_what_the_fit_spent(make):
     with pytest.raises(RefusedError, match="no sampled Gaussian"):
         policy.check_operation("bank", "fedonce", "join_privately", {})
     policy.check_operation("bank", "fedonce", "encode")
+
+
+def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
+    day = iter(range(1000))
+    monkeypatch.setattr(_policy, "_day", lambda: f"day {next(day)}")
+    n_fits = 0
+    with contextlib.suppress(RefusedError):
+        while n_fits < 20:
+            ask(policy, "fedonce.guest", **budget(2.0))
+            n_fits += 1
+    # Several fits spend more than one, and less than the sum of each alone.
+    assert 2 <= n_fits < 20
+    with pytest.raises(RefusedError, match="all fits so far, and 4 is allowed"):
+        ask(policy, "fedonce.guest", **budget(2.0))
+    with pytest.raises(RefusedError, match="all fits so far"):
+        policy.check_operation(
+            "bank",
+            "fedonce",
+            "join_privately",
+            {"run": {**RUN, "noise_multiplier": 3.0, "parties": ["bank", "telecom"]}},
+        )
+    # Without a total nothing adds up, and what was spent is known when it is set again.
+    other = make(methods=["fedonce"], max_epsilon=4.0)
+    ask(other, "fedonce.guest", **budget(2.0))
+    other = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
+    with pytest.raises(RefusedError, match="all fits so far"):
+        ask(other, "fedonce.guest", **budget(2.0))
+
+
+def test_what_a_total_refuses_counts_as_no_fit(make):
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=0.1)
+    left = policy.terms("bank")["fits left today"]
+    with pytest.raises(RefusedError, match="all fits so far"):
+        ask(policy, "fedonce.guest", **budget(2.0))
+    assert policy.terms("bank")["fits left today"] == left
+
+
+def test_a_total_needs_a_budget_of_a_fit(make):
+    with pytest.raises(ConfigurationError, match="total_epsilon needs max_epsilon"):
+        make(methods=["fedonce"], total_epsilon=5.0)
