@@ -1,6 +1,8 @@
 """Attacks on what roles of a run have seen, each with its side knowledge."""
 
+from skvfl.privacy.attacks._aliases import AliasAttack
 from skvfl.privacy.attacks._base import Attack
+<<<<<<< HEAD
 from skvfl.privacy.attacks._gradients import (
     GradientDirectionAttack,
     GradientNormAttack,
@@ -23,4 +25,34 @@ __all__ = [
     "LossThresholdAttack",
     "ModelCompletionAttack",
     "ShadowModelAttack",
+=======
+from skvfl.privacy.attacks._masks import HyperplaneAttack
+from skvfl.privacy.attacks._projection import (
+    FrequencyAttack,
+    IndependentComponentsAttack,
+    KnownRowsAttack,
+    MomentsAttack,
+)
+from skvfl.privacy.attacks._ranks import RankAttack
+from skvfl.privacy.attacks._secure import (
+    ClusterGradientAttack,
+    CollusionAttack,
+    RoundDifferenceAttack,
+    UniformityAttack,
+)
+
+__all__ = [
+    "AliasAttack",
+    "Attack",
+    "ClusterGradientAttack",
+    "CollusionAttack",
+    "FrequencyAttack",
+    "HyperplaneAttack",
+    "IndependentComponentsAttack",
+    "KnownRowsAttack",
+    "MomentsAttack",
+    "RankAttack",
+    "RoundDifferenceAttack",
+    "UniformityAttack",
+>>>>>>> lab
 ]

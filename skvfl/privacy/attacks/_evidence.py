@@ -1,14 +1,13 @@
 """Whether an attacker may believe what it has found.
 
-An attack that finds something in whatever it is given is no measurement. So every attack
-asks its side knowledge whether the reconstruction is better than a guess, and falls back
-on the guess where it is not.
+An attack that finds something in whatever it is given is no measurement. So every
+attack asks its side knowledge whether the reconstruction is better than a guess, and
+falls back on the guess where it is not.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import t as student
 
 # A reconstruction from numbers in single precision is about as exact.
 EXACT = 1e-3
@@ -17,19 +16,20 @@ LEVEL = 0.02
 N_PERMUTATIONS = 199
 
 
-def proves_better(errors, prior):
-    """Whether errors are smaller than a guess's, and not by chance.
+def fits_by_chance(guess, values):
+    """Whether a guess of known values is no better than of the same in another order.
 
     Parameters
     ----------
-    errors, prior : ndarray of shape (n_rows,)
-        Squared errors of known rows, of the reconstruction and of the guess.
+    guess, values : ndarray of shape (n_known,)
     """
-    gain = prior - errors
-    if len(gain) < 2 or gain.mean() <= 0:
-        return False
-    spread = gain.std(ddof=1) / np.sqrt(len(gain))
-    return gain.mean() > spread * student.ppf(1 - LEVEL, len(gain) - 1)
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(len(values)) for _ in range(N_PERMUTATIONS)]
+    errors = ((guess - values) ** 2).sum()
+    if errors >= ((values - values.mean()) ** 2).sum():
+        return True
+    others = np.array([((guess - values[order]) ** 2).sum() for order in orders])
+    return (1 + (others <= errors).sum()) / (1 + N_PERMUTATIONS) > LEVEL
 
 
 def scales(values):
@@ -38,21 +38,23 @@ def scales(values):
     return np.where(scale > 1e-12 * np.maximum(1, abs(values).max(axis=0)), scale, 1.0)
 
 
-def held_against(guess, known, mean):
-    """A guess, but the mean of columns of which known rows say that it is better.
+def held_against(guess, known):
+    """A guess, without the columns of which known rows say that it is no better.
 
     Parameters
     ----------
     guess : ndarray of shape (n_rows, n_columns)
     known : tuple of ndarray or None
         Positions of known rows and their values.
-    mean : ndarray of shape (n_columns,)
-        What is guessed without a view.
+
+    Returns
+    -------
+    guess : ndarray of shape (n_rows, n_columns)
+        NaN in columns that are not believed.
     """
     if known is None:
         return guess
     rows, values = known
-    errors = (guess[rows] - values) ** 2
-    prior = (mean - values) ** 2
-    better = [proves_better(*pair) for pair in zip(errors.T, prior.T, strict=True)]
-    return np.where(better, guess, mean)
+    pairs = zip(guess[rows].T, values.T, strict=True)
+    chance = [np.isnan(g).any() or fits_by_chance(g, v) for g, v in pairs]
+    return np.where(chance, np.nan, guess)

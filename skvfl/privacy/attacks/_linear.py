@@ -24,13 +24,13 @@ def principal(received):
 
 
 def whitened(received):
-    """Coordinates of unit variance, which an invertible matrix before them only turns."""
+    """Coordinates of unit variance, which an invertible matrix only turns."""
     mean, axes, deviations = principal(received)
     return (received - mean) @ axes / deviations
 
 
 def maps(received, rows):
-    """Ways to find columns from known rows: raw or whitened, with or without a constant.
+    """Ways to find columns from known rows: whitened or not, with a constant or not.
 
     Yields
     ------
@@ -87,13 +87,11 @@ def reconstruct(received, rows, values, rng):
         if errors[0] < best[0]:
             guess = others @ (inverse @ values)
         best = np.minimum(best, errors)
-    prior = (((scaled - scaled.mean(axis=0)) * len(rows) / (len(rows) - 1)) ** 2).mean()
+    without = (scaled.sum(axis=0) - scaled) / (len(rows) - 1)
     by_chance = (best <= best[0]).mean()
-    return (
-        guess
-        if by_chance <= LEVEL and best[0] < prior
-        else np.tile(mean, (len(received), 1))
-    )
+    if by_chance <= LEVEL and best[0] < ((scaled - without) ** 2).mean():
+        return guess
+    return np.tile(mean, (len(received), 1))
 
 
 def is_turned(received, values):

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.special import ndtri
 from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 
@@ -24,6 +25,10 @@ LEVELS = np.linspace(0.01, 0.99, 99)
 NEAR = 0.25
 # Of a standard deviation: rows that differ by less are equal.
 SAME = 1e-5
+# Component analysis starts at random, and is tried on halves of a sample.
+N_STARTS = 2
+N_TRIALS = 5
+TOO_FAR = 2.0
 
 
 def moments(values):
@@ -124,72 +129,141 @@ def sources(received, rng):
     return found, ica.mixing_.T
 
 
-def quantiles(values):
-    return np.quantile(values, LEVELS, axis=0).T
+def shapes(values):
+    """Quantiles of every column as a direction, and their size.
+
+    Few rows that are far off decide a variance, and hardly any quantile.
+    """
+    found = np.quantile(values, LEVELS, axis=0).T
+    found -= found.mean(axis=1, keepdims=True)
+    size = np.sqrt((found**2).mean(axis=1))
+    return found / np.where(size > 0, size, 1.0)[:, None], size
+
+
+def normal():
+    """Shape of what is mixed of many, and of noise."""
+    found = ndtri(LEVELS)
+    return found / np.sqrt((found**2).mean())
+
+
+def distances(ours, theirs):
+    """Mean squared differences of all pairs of shapes."""
+    return ((ours[:, None] - theirs) ** 2).mean(axis=2)
 
 
 def match(found, known):
-    """Which found component is which known one, with what sign, and which are sure.
+    """Which found component is which known one, and by what factor.
 
     Parameters
     ----------
     found, known : ndarray of shape (n_rows, n_found) and (n_sample, n_known)
-        Of unit variance and mean zero.
 
     Returns
     -------
-    rows, columns, signs, cost, sure
+    rows, columns, factors, cost, sure
         ``rows`` of the known ones, ``columns`` of the found ones.
     """
-    ours, theirs = quantiles(known), quantiles(found)
-    both = np.stack(
-        [((ours[:, None] - q) ** 2).mean(axis=2) for q in (theirs, -theirs[:, ::-1])]
-    )
+    (ours, large), (theirs, small) = shapes(known), shapes(found)
+    both = np.stack([distances(ours, q) for q in (theirs, -theirs[:, ::-1])])
     costs = both.min(axis=0)
     rows, columns = linear_sum_assignment(costs)
     signs = 1.0 - 2.0 * both.argmin(axis=0)[rows, columns]
     cost = costs[rows, columns]
-    # Whatever is mixed of many is nearly normal, and so is noise.
-    normal = quantiles(np.random.default_rng(0).standard_normal((20_000, 1)))
-    plain = ((ours[rows] - normal) ** 2).mean(axis=1)
-    turned = both.max(axis=0)[rows, columns]
     rivals = costs[rows].copy()
     rivals[np.arange(len(rows)), columns] = np.inf
+    plain = distances(ours[rows], normal()[None])[:, 0]
+    turned = both.max(axis=0)[rows, columns]
     others = np.minimum(np.minimum(plain, turned), rivals.min(axis=1, initial=np.inf))
     sure = (cost < NEAR * others) & (others > _noise(known)[rows])
-    return rows, columns, signs, cost.sum(), sure
+    factors = signs * large[rows] / np.where(small > 0, small, 1.0)[columns]
+    return rows, columns, factors, cost.sum(), sure
 
 
 def _noise(known, n_times=10):
-    """How far histograms of two samples may be apart by chance."""
+    """How far shapes of two samples may be apart by chance."""
     rng = np.random.default_rng(0)
     apart = []
     for _ in range(n_times):
         order = rng.permutation(len(known))
-        halves = quantiles(known[order[::2]]), quantiles(known[order[1::2]])
+        halves = shapes(known[order[::2]])[0], shapes(known[order[1::2]])[0]
         apart.append(((halves[0] - halves[1]) ** 2).mean(axis=1))
-    return 3 * np.mean(apart, axis=0)
+    return 2 * np.mean(apart, axis=0)
 
 
-def from_components(received, known, mixing, mean, rng, n_starts=3):
-    """Columns from independent components that are recognised by their histograms.
+def unmix(received, known, mixing, rng):
+    """Columns, but for their mean, from components that are recognised by histograms.
 
     Parameters
     ----------
+    received : ndarray of shape (n_rows, width)
     known : ndarray of shape (n_sample, n_known)
         Known components, standardised.
     mixing : ndarray of shape (n_known, n_columns)
         How they are mixed into the columns.
-    mean : ndarray of shape (n_columns,)
+
+    Returns
+    -------
+    guess : ndarray of shape (n_rows, n_columns)
+    cost : float
+        How far the histograms are apart.
+    sure : ndarray of bool of shape (n_known,)
+        Which known components can only be one of the found ones.
     """
     best = None
-    for _ in range(n_starts):
+    for _ in range(N_STARTS):
         found, _ = sources(received, rng)
-        *how, cost, sure = match(found, known)
-        if best is None or cost < best[0]:
-            best = cost, found, *how, sure
-    _, found, rows, columns, signs, sure = best
-    return mean + (found[:, columns] * (signs * sure)) @ mixing[rows]
+        rows, columns, factors, cost, clear = match(found, known)
+        if best is None or cost < best[1]:
+            sure = np.zeros(len(mixing), bool)
+            sure[rows] = clear
+            best = (found[:, columns] * factors) @ mixing[rows], cost, sure
+    return best
+
+
+def from_marginals(received, marginals, rng):
+    """Columns that are independent of one another from the histogram of each.
+
+    Returns
+    -------
+    guess : ndarray of shape (n_rows, n_columns)
+        NaN for columns that were not recognised.
+    """
+    if marginals.shape[1] == 1:
+        return from_histogram(received, marginals)
+    mean, scale = marginals.mean(axis=0), scales(marginals)
+    guess, _, sure = unmix(received, (marginals - mean) / scale, np.diag(scale), rng)
+    return np.where(sure, mean + guess, np.nan)
+
+
+def from_sample(received, sample, rng):
+    """Columns from another sample of the same population, by independent components.
+
+    How well that works is tried on the sample first: columns that come back badly there
+    are guessed with caution here.
+
+    Returns
+    -------
+    guess : ndarray of shape (n_rows, n_columns)
+        NaN where the mean is the better guess.
+    """
+    trials, costs = [], []
+    for _ in range(N_TRIALS):
+        one, two = np.array_split(rng.permutation(sample), 2)
+        guess, cost, _ = unmix(one, *sources(two, rng), rng)
+        squares = (guess**2).sum(axis=0)
+        product = (guess * (one - one.mean(axis=0))).sum(axis=0)
+        trials.append(product / np.where(squares > 0, squares, 1.0))
+        costs.append(cost)
+    # A sign that came out both ways is not known.
+    caution = np.where(np.min(trials, axis=0) > 0, np.median(trials, axis=0), 0.0)
+    caution = np.minimum(caution, 1.0)
+    known, mixing = sources(sample, rng)
+    guess, cost, _ = unmix(received, known, mixing, rng)
+    # Histograms that are much farther apart than within the sample, or as far as those
+    # of noise, are of something else.
+    noise = distances(shapes(known)[0], normal()[None]).sum()
+    believed = (caution > 0) & (cost < min(TOO_FAR * max(costs), noise / 2))
+    return np.where(believed, sample.mean(axis=0) + caution * guess, np.nan)
 
 
 def from_histogram(received, sample, n_angles=720):
@@ -202,16 +276,15 @@ def from_histogram(received, sample, n_angles=720):
     white = whitened(received)
     angles = np.linspace(0, 2 * np.pi, n_angles, endpoint=False)
     directions = np.array([np.cos(angles), np.sin(angles)])[: white.shape[1]]
-    found = quantiles(white[:SAMPLE] @ directions)
-    mean, scale = sample.mean(), sample.std() or 1.0
-    wanted = quantiles((sample - mean) / scale)
-    costs = ((found - wanted) ** 2).mean(axis=1)
-    normal = quantiles(np.random.default_rng(0).standard_normal((20_000, 1)))
+    found, sizes = shapes(white[:SAMPLE] @ directions)
+    wanted, size = shapes(sample)
+    costs = distances(wanted, found)[0]
     best = costs.argmin()
     opposite = costs[(best + n_angles // 2) % n_angles]
-    plain = min(((wanted - normal) ** 2).mean(), opposite)
-    guess = white @ directions[:, [best]] * (costs[best] < NEAR * plain)
-    return mean + scale * guess
+    plain = min(distances(wanted, normal()[None])[0, 0], opposite)
+    guess = white @ directions[:, [best]] * size / sizes[best]
+    believed = costs[best] < NEAR * plain
+    return sample.mean() + guess if believed else np.full_like(guess, np.nan)
 
 
 def kinds(values):
