@@ -55,6 +55,7 @@ _ONCE = {
     "apc": {SAY_ROWS, "agree_on_rows", "encode"},
     "vfedsec": {"prepare"},
     "tabvfl": {"prepare"},
+    "boosting": {"prepare"},
 }
 
 
