@@ -63,6 +63,7 @@ _ONCE = {
     "apc": {SAY_ROWS, "agree_on_rows", "encode"},
     "vfedsec": {"prepare"},
     "tabvfl": {"prepare"},
+    "boosting": {"prepare"},
 }
 
 

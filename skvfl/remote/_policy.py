@@ -41,6 +41,7 @@ OPERATIONS = {
         *("begin_finetuning", "begin_epoch", "forward", "backward", "finish"),
         *("represent", "remember", "recall", "explain"),
     },
+    "boosting": {"prepare", "begin_trees", "add_up", "split", "finish", "route"},
     "ids": {"describe_ids", "mask_ids", "agree_on_ids"},
 }
 # The parts that a partner plays; the others belong to whoever asks.
@@ -51,6 +52,7 @@ _ROLES = {
     "apc": ("apc.passive",),
     "vfedsec": ("vfedsec.passive",),
     "tabvfl": ("tabvfl.guest",),
+    "boosting": ("boosting.passive",),
 }
 # Settings that say what a partner's columns go through before they leave.
 _ENCODER = {
@@ -64,6 +66,8 @@ _OF_NO_ROW = {
     *("mask_ids", "commit", "reveal"),
     *("offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
     *("backward", "update"),
+    # Sums, and bits of splits: what they say of a row was looked at before the run.
+    *("begin_trees", "add_up", "split", "route"),
 }
 # Keys of numbers that say how large a network is, and how deep.
 _WIDTHS = {
@@ -137,6 +141,13 @@ class Policy:
         self._check_encoder(rule, role, said)
         self._check_sizes(rule, said)
         self._check_width(rule, method, said)
+        n_columns = len(list(columns))
+        if method == "boosting" and n_columns > rule.max_width:
+            self._refuse(
+                f"from sums of boosting the bins of {n_columns} columns can be computed, "
+                f"and {rule.max_width} is the largest number of values for one row that "
+                "is allowed"
+            )
         if method == "vfedsec" and said.get("masked") is not True and not rule.unmasked:
             self._refuse("vFedSec without masks is not allowed")
         run = self._check_noise(rule, role, said)
@@ -409,7 +420,7 @@ class Policy:
         """Networks of others' wishes take this organisation's memory and time."""
         limits = dict.fromkeys(_WIDTHS, rule.max_layer)
         limits |= dict.fromkeys(_DEPTHS, _MOST_LAYERS)
-        limits["max_epochs"] = rule.max_epochs
+        limits["max_epochs"] = limits["max_iter"] = rule.max_epochs
         for key, value in _walk(said):
             most = limits.get(key)
             if isinstance(value, list) and key in _WIDTHS and len(value) > _MOST_LAYERS:

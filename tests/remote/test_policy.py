@@ -32,6 +32,7 @@ GOOD = {
     },
     "vfedsec.passive": {"cut_width": 32, "masked": True, "bottom": [64]},
     "tabvfl.guest": {"n_d": 8, "n_a": 8, "n_steps": 3, "design": "local"},
+    "boosting.passive": {"max_bins": 255, "min_samples_leaf": 20, "max_iter": 100},
 }
 
 
@@ -138,6 +139,7 @@ def _chain(*steps):
         ("vfedsec.passive", {"masked": 1}, "without masks is not allowed"),
         ("tabvfl.guest", {"n_d": 64}, "n_d=64 is wider"),
         ("tabvfl.guest", {"n_steps": 10**6}, "n_steps=1000000 is more"),
+        ("boosting.passive", {"max_iter": 10**6}, "max_iter=1000000 is more"),
     ],
 )
 def test_what_is_not_on_the_list_is_refused_in_words(make, role, other, why):
@@ -196,6 +198,7 @@ def test_own_decisions_widen_the_list(make):
 def test_operations_are_those_that_a_partner_offers(make, method):
     """Every operation is allowed on purpose, and none that does not exist."""
     from skvfl.apc._parties import EncoderParty
+    from skvfl.boosting._parties import TreeParty
     from skvfl.federation import TransformerParty
     from skvfl.fedonce._parties import GuestParty
     from skvfl.splitnn._parties import BottomParty
@@ -203,7 +206,7 @@ def test_operations_are_those_that_a_partner_offers(make, method):
     from skvfl.vfedsec._parties import SecureClient
 
     parties = [TransformerParty, BottomParty, GuestParty]
-    parties += [EncoderParty, SecureClient, TabParty]
+    parties += [EncoderParty, SecureClient, TabParty, TreeParty]
     kind = dict(zip(METHODS, parties, strict=True))[method]
     offered = {
         name
@@ -217,6 +220,13 @@ def test_operations_are_those_that_a_partner_offers(make, method):
     for operation in ("open", "__init__", "holding", "train_epoch"):
         with pytest.raises(RefusedError, match="is not allowed in"):
             policy.check_operation("bank", method, operation)
+
+
+def test_as_many_values_leave_as_bins_can_be_computed(make):
+    policy = make(max_width=len(COLUMNS) - 1)
+    with pytest.raises(RefusedError, match="from sums of boosting the bins of"):
+        ask(policy, "boosting.passive")
+    ask(policy, "boosting.passive", columns=COLUMNS[1:])
 
 
 def test_sizes_that_come_with_an_operation_are_looked_at(make):
