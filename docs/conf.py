@@ -1,5 +1,6 @@
 """Sphinx configuration; the Makefile turns every warning into an error."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -28,10 +29,36 @@ exclude_patterns = ["_build"]
 
 sys.path.insert(0, str(Path(__file__).parent))  # the gallery's order
 
-# The guide includes it: the package's own words on who sees what.
+
+def from_markdown(name):
+    """A file of the repository's root as reStructuredText, without its title.
+
+    What is known of Markdown is what CHANGELOG.md and SECURITY.md use.
+    """
+    text = (ROOT / name).read_text(encoding="utf-8").partition("\n")[2]
+    text = re.sub(r"`([^`]+)`", r"``\1``", text)
+    text = re.sub(r"\[([^]]+)\]\(docs/([\w/]+)\.rst\)", r":doc:`\1 </\2>`", text)
+    text = re.sub(r"\[([^]]+)\]\((https?:[^)]+)\)", r"`\1 <\2>`__", text)
+    for marks, line in (("##", "-"), ("###", "~")):
+        text = re.sub(
+            rf"^{marks} \[?(.*?)\]?((?: - .*)?)$",
+            lambda found, line=line: f"{found[1]}{found[2]}\n{line * 60}",
+            text,
+            flags=re.MULTILINE,
+        )
+    return text
+
+
+# Pages include them: the package's own words on who sees what, and the repository's.
+ROOT = Path(__file__).parents[1]
 GENERATED = Path(__file__).parent / "generated"
 GENERATED.mkdir(exist_ok=True)
-(GENERATED / "methods.inc").write_text(as_rst() + "\n", encoding="utf-8")
+for name, text in {
+    "methods": as_rst(),
+    "changelog": from_markdown("CHANGELOG.md"),
+    "security": from_markdown("SECURITY.md"),
+}.items():
+    (GENERATED / f"{name}.inc").write_text(text + "\n", encoding="utf-8")
 
 templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
