@@ -2,31 +2,13 @@
 
 from skvfl.privacy.attacks._aliases import AliasAttack
 from skvfl.privacy.attacks._base import Attack
-<<<<<<< HEAD
 from skvfl.privacy.attacks._gradients import (
     GradientDirectionAttack,
     GradientNormAttack,
     ModelCompletionAttack,
 )
-from skvfl.privacy.attacks._membership import LossThresholdAttack, ShadowModelAttack
-from skvfl.privacy.attacks._representations import (
-    AttributeInferenceAttack,
-    EqualRowsAttack,
-    InversionAttack,
-)
-
-__all__ = [
-    "Attack",
-    "AttributeInferenceAttack",
-    "EqualRowsAttack",
-    "GradientDirectionAttack",
-    "GradientNormAttack",
-    "InversionAttack",
-    "LossThresholdAttack",
-    "ModelCompletionAttack",
-    "ShadowModelAttack",
-=======
 from skvfl.privacy.attacks._masks import HyperplaneAttack
+from skvfl.privacy.attacks._membership import LossThresholdAttack, ShadowModelAttack
 from skvfl.privacy.attacks._projection import (
     FrequencyAttack,
     IndependentComponentsAttack,
@@ -34,6 +16,11 @@ from skvfl.privacy.attacks._projection import (
     MomentsAttack,
 )
 from skvfl.privacy.attacks._ranks import RankAttack
+from skvfl.privacy.attacks._representations import (
+    AttributeInferenceAttack,
+    EqualRowsAttack,
+    InversionAttack,
+)
 from skvfl.privacy.attacks._secure import (
     ClusterGradientAttack,
     CollusionAttack,
@@ -44,15 +31,22 @@ from skvfl.privacy.attacks._secure import (
 __all__ = [
     "AliasAttack",
     "Attack",
+    "AttributeInferenceAttack",
     "ClusterGradientAttack",
     "CollusionAttack",
+    "EqualRowsAttack",
     "FrequencyAttack",
+    "GradientDirectionAttack",
+    "GradientNormAttack",
     "HyperplaneAttack",
     "IndependentComponentsAttack",
+    "InversionAttack",
     "KnownRowsAttack",
+    "LossThresholdAttack",
+    "ModelCompletionAttack",
     "MomentsAttack",
     "RankAttack",
     "RoundDifferenceAttack",
+    "ShadowModelAttack",
     "UniformityAttack",
->>>>>>> lab
 ]
