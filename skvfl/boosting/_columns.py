@@ -47,8 +47,12 @@ class TreeColumns(PartyPreprocessor):
             with self._naming(j):
                 values = self._match(j, kind, values)
                 if j in self._encodings:
-                    codes, remark = self._encodings[j].read(values)
-                    values = np.where(codes < 0, np.nan, codes)
+                    encoding = self._encodings[j]
+                    codes, remark = encoding.read(values)
+                    # Elsewhere a missing value is a category of its own. Here one that
+                    # nobody has seen goes wherever missing values go.
+                    missing = (codes < 0) | (codes == encoding.codes.get(None))
+                    values = np.where(missing, np.nan, codes)
                     if remark:
                         self._warn(j, remark)
                 elif kind == NUMBERS and np.isinf(values).any():
@@ -85,16 +89,24 @@ class Bins:
         self._transformer = transformer
         self._stream = stream
 
-    def fit(self, block):
-        """Cut the columns of a block; the bin of each of its cells."""
+    def fit(self, block, rows=slice(None)):
+        """Cut the columns of a block; the bin of each of its cells.
+
+        Parameters
+        ----------
+        block : DataFrame or ndarray of shape (n_rows, n_columns)
+            The party's own.
+        rows : ndarray of int, default=slice(None)
+            Rows whose values are cut between; the others are binned all the same.
+        """
         columns = self._numbers(self._transformer.fit_transform, block)
         self.categorical = getattr(
             self._transformer, "categorical_", np.zeros(columns.shape[1], bool)
         )
-        sample = columns
-        if len(columns) > MOST_SORTED:
+        sample = columns[rows]
+        if len(sample) > MOST_SORTED:
             rng = np.random.default_rng(self._stream)
-            sample = columns[rng.choice(len(columns), MOST_SORTED, replace=False)]
+            sample = sample[rng.choice(len(sample), MOST_SORTED, replace=False)]
         self._cuts = [
             _between_codes(columns[:, j])
             if self.categorical[j]

@@ -9,7 +9,6 @@ import numpy as np
 
 from skvfl.boosting._splits import Search
 from skvfl.boosting._trees import Growth, Limits, unpack
-from skvfl.exceptions import PartyError
 
 
 class Growing:
@@ -66,14 +65,11 @@ class Growing:
                 each.finish(each.root)
             return None
         gradients, hessians = lessons.shown.slopes(self._shown)
-        if not lessons.held_out.size:
-            return {"gradients": gradients, "hessians": hessians}
         # Nobody adds these up, so nobody need see them.
         for each in (gradients, hessians):
-            if each is not None:
+            if each is not None and lessons.held_out.size:
                 each[:, lessons.held_out] = 0
-        rows = lessons.rows.astype(np.uint32)
-        return {"gradients": gradients, "hessians": hessians, "rows": rows}
+        return {"gradients": gradients, "hessians": hessians}
 
     def find(self, sums):
         """The splits that are to be made next, see :meth:`ActiveTreeParty.find`."""
@@ -166,9 +162,7 @@ class Growing:
             children = growth.divide(node, owner, split, left)
             self._n_splits[name] = max(self._n_splits[name], split + 1)
             if len(children[0].rows) != best.left[2]:
-                raise PartyError(
-                    name, "the rows that go left at its split are not those it counted"
-                )
+                return {"fault": name}
             if all(each.is_leaf for each in children):
                 node.sums = None
                 continue

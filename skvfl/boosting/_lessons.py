@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import exp
+from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import compute_class_weight
 
 from skvfl.boosting._losses import loss_of
+from skvfl.exceptions import TrainingError
 from skvfl.nn._steps import check_held_out, n_held_out
 
 
@@ -25,6 +27,8 @@ class Lessons:
     rows, held_out : ndarray of int
         Rows that are learnt from, and those that are held out.
     """
+
+    after: ClassVar = "hold_out"
 
     def __init__(self, own, shown, rows, held_out):
         self.own, self.shown = own, shown
@@ -53,12 +57,19 @@ class Lessons:
         rows, held_out = np.sort(order[:n_train]), np.sort(order[n_train:])
         own = _loss(labels.values, labels, class_weight)
         shown = own
-        if said.epsilon is not None:
+        if said.label_epsilon is not None:
             rng = np.random.default_rng(streams["labels"])
             shown = _loss(_noisy(labels, said, rng), labels, class_weight)
+        if shown.weights is not None and held_out.size:
+            check_held_out(shown.weights[held_out].sum())
         for loss in (own, shown):
-            if loss.weights is not None and held_out.size:
-                check_held_out(loss.weights[held_out].sum())
+            if not rows.size or (
+                loss.weights is not None and not loss.weights[rows].sum()
+            ):
+                raise TrainingError(
+                    "no row that has a weight is left to learn from: lower "
+                    "validation_fraction, or train without early_stopping"
+                )
         return cls(own, shown, rows, held_out)
 
     @property
@@ -84,14 +95,14 @@ def _loss(values, labels, class_weight):
 
 
 def _noisy(labels, said, rng):
-    """Labels of which each is drawn with the budget of ``said.epsilon``.
+    """Labels of which each is drawn with the budget of ``said.label_epsilon``.
 
     A class is told truly with probability ``exp(epsilon) / (exp(epsilon) + n - 1)``,
     and is else one of the others; a target gets Laplace noise of its range divided by
     epsilon. Either way, no label is more than ``exp(epsilon)`` times as likely to give
     what is shown as any other.
     """
-    values, epsilon = labels.values, said.epsilon
+    values, epsilon = labels.values, said.label_epsilon
     if labels.n_classes is None:
         low, high = said.target_range
         clipped = np.clip(values, low, high)

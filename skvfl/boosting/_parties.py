@@ -19,11 +19,15 @@ from skvfl.federation import Holding, Party, Settings, operation, serving
 
 @dataclass
 class Binned:
-    """The bin of each of the party's cells, and which bins exist."""
+    """The bin of each of the party's cells, which bins exist, and what is learnt from.
+
+    ``rows`` are positions of those that trees learn from.
+    """
 
     after: ClassVar = "prepare"
     bins: np.ndarray
     cells: np.ndarray
+    rows: np.ndarray
 
 
 @dataclass
@@ -68,7 +72,7 @@ class ActiveSettings(PassiveSettings, role="boosting.active"):
     l2_regularization: float
     early_stopping: bool
     validation_fraction: float
-    epsilon: float | None = None
+    label_epsilon: float | None = None
     target_range: Any = None
 
     def make(self, member):
@@ -131,23 +135,34 @@ class TreeParty(Party):
         self._splits = []
 
     @operation
-    def prepare(self):
+    def prepare(self, rows=None):
         """Cut every column into bins.
+
+        Parameters
+        ----------
+        rows : ndarray of uint32 or None, default=None
+            Those that trees learn from; all of them by default.
 
         Returns
         -------
         columns : dict of str to ndarray
             As in :class:`~skvfl.boosting._splits.Columns`.
         """
-        bins = self._bins.fit(self.held(Holding).block)
-        missing = (bins == self._bins.missing).any(axis=0)
+        block, some = self.held(Holding), slice(None)
+        if rows is None:
+            rows = np.arange(block.n_rows, dtype=np.uint32)
+        else:
+            some = rows
+        self._check_node(rows, block.n_rows)
+        bins = self._bins.fit(block.block, some)
+        missing = (bins[some] == self._bins.missing).any(axis=0)
         columns = Columns(self._bins.n_bins, missing, self._bins.categorical)
-        self.hold(Binned(bins, columns.cells(self._bins.missing + 1)))
+        self.hold(Binned(bins, columns.cells(self._bins.missing + 1), rows))
         self._splits = []
         return columns._asdict()
 
     @operation
-    def begin_trees(self, gradients, hessians=None, rows=None):
+    def begin_trees(self, gradients, hessians=None):
         """Take the derivatives of an iteration, and add them up over all rows.
 
         Parameters
@@ -156,8 +171,6 @@ class TreeParty(Party):
             First derivatives of the loss.
         hessians : ndarray of float32 of shape (n_outputs, n_rows) or None
             Second derivatives; None where they are one.
-        rows : ndarray of uint32 or None, default=None
-            Those that trees learn from; all of them by default.
 
         Returns
         -------
@@ -165,8 +178,6 @@ class TreeParty(Party):
         """
         held = self.held(Binned)
         n_rows = len(held.bins)
-        if rows is None:
-            rows = np.arange(n_rows, dtype=np.uint32)
         seconds = [None] * len(gradients) if hessians is None else hessians
         for each in (*gradients, *(h for h in seconds if h is not None)):
             if each.dtype != np.float32 or each.shape != (n_rows,):
@@ -177,8 +188,8 @@ class TreeParty(Party):
             for pair in zip(gradients, seconds, strict=True)
         ]
         self.hold(Slopes(histograms))
-        self._check_node(rows)
-        return np.array([each.add_up(rows).ravel() for each in histograms])
+        self._check_size(held.rows)
+        return np.array([each.add_up(held.rows).ravel() for each in histograms])
 
     @operation
     def add_up(self, trees, rows, ends):
@@ -200,21 +211,25 @@ class TreeParty(Party):
             of rows, each for all bins of the party's columns.
         """
         histograms = self.held(Slopes).histograms
+        n_rows = len(self.held(Binned).bins)
         sums = []
         for tree, start, end in zip(trees, [0, *ends[:-1]], ends, strict=True):
             those = rows[start:end]
-            self._check_node(those)
+            self._check_node(those, n_rows)
+            self._check_size(those)
             sums.append(histograms[tree].add_up(those).ravel())
         return sums[0][None] if len(sums) == 1 else np.array(sums)
 
-    def _check_node(self, rows):
-        # Compiled code reads memory at these positions. And the sums over fewer rows
-        # than a leaf has would tell cells, which no honest tree needs.
-        n_rows = len(self.held(Binned).bins)
+    @staticmethod
+    def _check_node(rows, n_rows):
+        # Compiled code reads memory at these positions.
         rises = rows.dtype == np.uint32 and (rows[1:] > rows[:-1]).all()
         if not rises or not rows.size or rows[-1] >= n_rows:
             raise SettingsError("a node's rows are not positions in rising order")
-        if len(rows) < min(self._least, n_rows):
+
+    def _check_size(self, rows):
+        # Sums over fewer rows than a leaf has tell cells, and no tree needs them.
+        if len(rows) < self._least:
             raise SettingsError(
                 f"it was asked for the sums of {len(rows)} rows, and a leaf has "
                 f"min_samples_leaf={self._least} or more"
@@ -288,21 +303,40 @@ class ActiveTreeParty(TreeParty):
         self._streams = streams
 
     @operation
-    def start(self, columns, class_weight=None):
+    def hold_out(self, class_weight=None):
+        """Read the labels, and hold rows out if training is to stop by them.
+
+        Parameters
+        ----------
+        class_weight : ndarray of shape (n_classes,) or "balanced", default=None
+            Weights of the classes.
+
+        Returns
+        -------
+        rows : dict of str to ndarray
+            Those that are learnt from, as ``rows``; empty where these are all.
+        """
+        labels = self.held(Holding).labels
+        lessons = Lessons.of(labels, class_weight, self._said, self._streams)
+        self.hold(lessons)
+        if not lessons.held_out.size:
+            return {}
+        return {"rows": lessons.rows.astype(np.uint32)}
+
+    @operation
+    def start(self, columns):
         """Begin with no tree.
 
         Parameters
         ----------
         columns : dict of str to dict
             What every party with columns said of them.
-        class_weight : ndarray of shape (n_classes,) or "balanced", default=None
-            Weights of the classes.
         """
         columns = {name: Columns(**each) for name, each in columns.items()}
-        labels = self.held(Holding).labels
-        lessons = Lessons.of(labels, class_weight, self._said, self._streams)
+        lessons = self.held(Lessons)
         self.hold(Growing(lessons, columns, self._said))
-        self._forest = Forest(list(columns), labels.n_classes, lessons.own_start)
+        n_classes = self.held(Holding).labels.n_classes
+        self._forest = Forest(list(columns), n_classes, lessons.own_start)
 
     @operation
     def begin_iteration(self):
@@ -338,7 +372,8 @@ class ActiveTreeParty(TreeParty):
         Returns
         -------
         nodes : dict of str to ndarray
-            Over which rows everybody is to add up; no node at the end.
+            Over which rows everybody is to add up; no node at the end. Or ``fault``,
+            the name of a party whose rows are not those that it has counted.
         """
         return self.held(Growing).divide(sides)
 

@@ -78,8 +78,9 @@ def boost(estimator, session, active, n_rows, class_weight, course):
         name: Told(count.high, estimator.max_bins)
         for name, count in estimator._any_widths.items()
     }
-    columns = session.call("prepare", to=holders, reply=told)
-    session.tell("start", to=[active], columns=columns, class_weight=class_weight)
+    learnt_from = session.ask(active, "hold_out", class_weight=class_weight)
+    columns = session.call("prepare", to=holders, reply=told, **learnt_from)
+    session.tell("start", to=[active], columns=columns)
     widths = {name: _n_cells(each) for name, each in columns.items()}
     stops = partial(_stops, estimator)
     for _ in range(estimator.max_iter):
@@ -149,6 +150,11 @@ def _grow(session, active, widths, n_rows, n_splits):
         for name, each in splits.items():
             n_splits[name] += len(each["splits"])
         nodes = session.ask(active, "divide", sides=sides)
+        if "fault" in nodes:
+            raise PartyError(
+                nodes["fault"],
+                "the rows that go left at its split are not those it counted",
+            )
         n_nodes, sums = len(nodes["trees"]), {}
         if n_nodes:
             session.begin_round()

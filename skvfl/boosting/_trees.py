@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skvfl.boosting._losses import loss_of
-from skvfl.boosting._splits import LEAST_HESSIAN, TINY, Best
+from skvfl.boosting._splits import LEAST_HESSIAN, TINY
 
 LEAF = -1
 
@@ -143,8 +143,7 @@ class Node:
         self.number, self.depth = number, depth
         self.rows, self.held_out = rows, held_out
         self.totals, self.value = totals, value
-        self.sums: np.ndarray | None = None
-        self.best: Best | None = None
+        self.sums = self.best = None
         self.is_leaf = False
 
 
@@ -161,9 +160,10 @@ class Growth:
 
     def __init__(self, rows, held_out, limits):
         self.tree = Tree()
-        self.leaves: list[Node] = []
+        self.leaves = []
         self._limits = limits
-        self._heap: list[tuple[float, int, Node]] = []
+        # Of negative gain, number and node.
+        self._heap = []
         self._n_pushed = 0
         self.root = Node(self.tree.add(), 0, rows, held_out, None, 0.0)
 

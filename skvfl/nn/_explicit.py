@@ -376,7 +376,7 @@ class CrossEntropy:
 
     def gradient(self, outputs, codes):
         """Gradient of the sum of the losses; its last bits are not a graph's."""
-        gradient = torch.softmax(outputs, 1)
+        gradient = torch.log_softmax(outputs, 1).exp_()
         gradient.numpy()[np.arange(len(codes)), codes.numpy()] -= 1
         return gradient
 

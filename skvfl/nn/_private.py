@@ -193,14 +193,18 @@ class PrivateSGD:
             if linear.covers and flat
             else _RowSums(module, loss, self._parameters)
         )
-        self._total, self._views = _flat(self._parameters, torch.float64)
-        self._moved, self._moves = _flat(self._parameters, self._parameters[0].dtype)
+        self._total, views = _flat(self._parameters, torch.float64)
+        # NumPy's view of the same memory, and its part for every parameter.
+        self._sum, self._views = self._total.numpy(), [view.numpy() for view in views]
+        moved, self._moves = _flat(self._parameters, self._parameters[0].dtype)
+        self._moved = moved.numpy()
         self._bound = max_grad_norm * (1 - _CLIPPING_SLACK)
         self._unit, self._sensitivity = sensitivity(
             max_grad_norm, steps.n_rows, len(self._total)
         )
         self._rate = self._unit * lr / steps.expected
 
+    @torch.no_grad()
     def step(self, inputs, targets, weights=None):
         """Move the parameters.
 
@@ -220,15 +224,14 @@ class PrivateSGD:
         else:
             self._sums((inputs, targets, weights), self._bound, self._views)
         noise = self._steps.noise(len(self._total), self._sensitivity)
-        total = self._total.numpy()
+        total = self._sum
         total *= 1 / self._unit
         np.rint(total, out=total)
         total += noise.numpy()
         # In the parameters' own precision from here on: a function of what is released
         # costs nothing.
-        np.copyto(self._moved.numpy(), total, casting="same_kind")
-        with torch.no_grad():
-            torch._foreach_add_(self._parameters, self._moves, alpha=-self._rate)
+        np.copyto(self._moved, total, casting="same_kind")
+        torch._foreach_add_(self._parameters, self._moves, alpha=-self._rate)
 
 
 def sensitivity(max_grad_norm, n_rows, n_values):
@@ -440,7 +443,7 @@ class _Noise:
         # The sign has a bit of its own, so that only the lower tail is computed, where
         # double precision is as fine as the numbers are small.
         signs = words.view(np.float64)
-        uniform = (words & _HALF).astype(np.float64)
+        uniform = (words & _HALF).view(np.int64).astype(np.float64)
         uniform += 0.5
         uniform *= 2.0**-64
         torch.special.ndtri(torch.from_numpy(uniform), out=torch.from_numpy(uniform))
@@ -498,7 +501,7 @@ def _factors(squares, bound):
 
 def _lost(squares):
     """Which rows have a gradient that is not finite; None for no row."""
-    return None if isfinite(squares.sum()) else ~np.isfinite(squares)
+    return None if isfinite(np.add.reduce(squares)) else ~np.isfinite(squares)
 
 
 class _LinearSums:
@@ -534,24 +537,23 @@ class _LinearSums:
         # What is not finite is no news: its row is left out.
         with np.errstate(all="ignore"):
             squares = 0
-            for entered, left, (weight, bias) in parts:
+            for entered, left, _, weight, bias in parts:
                 by_in = 0 if weight is None else np.vecdot(entered, entered)
                 squares += np.vecdot(left, left) * (by_in + (bias is not None))
             factors = _factors(squares, bound)
             lost = _lost(squares)
             if lost is not None:
-                factors[lost] = 0
-            column = factors[:, None]
-            for entered, left, (weight, bias) in parts:
                 # Zeros, because what is not finite stays so whatever the factor.
-                if lost is not None:
+                factors[lost] = 0
+                for entered, left, *_ in parts:
                     entered[lost], left[lost] = 0, 0
+            column = factors[:, None]
+            for entered, left, narrow, weight, bias in parts:
                 if bias is not None:
-                    np.matmul(factors, left, out=views[bias].numpy())
+                    np.matmul(factors, left, out=views[bias])
                 if weight is not None:
-                    narrow = left if left.shape[1] < entered.shape[1] else entered
                     narrow *= column
-                    np.matmul(left.T, entered, out=views[weight].numpy())
+                    np.matmul(left.T, entered, out=views[weight])
 
     def _doubled(self, parts):
         """Copies in double precision, which may be written to, of what is trained.
@@ -559,22 +561,21 @@ class _LinearSums:
         For NumPy, whose products of them take half the time of torch's, and whose calls
         cost less. The copies' memory serves for every batch.
         """
-        parts = [part for part in parts if self._places[part[0]] != [None, None]]
         n_rows = len(parts[0][1])
         if n_rows > self._n_rows:
             self._n_rows = n_rows + n_rows // 8
             self._memory = [
-                [np.empty((self._n_rows, values.shape[1])) for values in part[1:]]
-                for part in parts
+                [np.empty((self._n_rows, each.shape[1])) for each in both]
+                for _, *both in parts
             ]
         doubled = []
-        for (link, *both), memory in zip(parts, self._memory, strict=True):
-            entered, left = (each[:n_rows] for each in memory)
-            entered[...], left[...] = (values.numpy() for values in both)
-            doubled.append((entered, left, self._places[link]))
+        for memory, part in zip(self._memory, parts, strict=True):
+            entered, left = memory[0][:n_rows], memory[1][:n_rows]
+            entered[...], left[...] = part[1].numpy(), part[2].numpy()
+            narrow = left if left.shape[1] < entered.shape[1] else entered
+            doubled.append((entered, left, narrow, *self._places[part[0]]))
         return doubled
 
-    @torch.no_grad()
     def _parts(self, inputs, targets, weights):
         """Every linear layer, what enters it, and the gradient of what leaves it.
 
@@ -610,7 +611,7 @@ class _RowSums:
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
         inputs, targets, weights = batch
         for view in views:
-            view.zero_()
+            view[...] = 0
         detached = {name: p.detach() for _, name, p in self._trained}
         at = (None, 0, 0, None if weights is None else 0)
         row_gradients = vmap(grad(self._row_loss), in_dims=at, randomness="same")
@@ -633,7 +634,7 @@ class _RowSums:
                 for each in flat:
                     each[lost] = 0.0
             for (place, *_), each in zip(self._trained, flat, strict=True):
-                views[place].add_((factors @ each).view_as(views[place]))
+                views[place] += (factors @ each).numpy().reshape(views[place].shape)
 
     def _row_loss(self, parameters, inputs, targets, weight):
         def module(*inputs):

@@ -101,6 +101,7 @@ class View:
     roles: tuple[str, ...]
     messages: list[Seen]
     _runs: Mapping[int, _Run] = field(default_factory=dict)
+    _sent: list[Seen] = field(default_factory=list)
 
     @property
     def role(self) -> str:
@@ -135,8 +136,16 @@ class View:
 
     def run(self, number: int) -> View:
         """The view of one run."""
-        messages = [each for each in self.messages if each.run == number]
-        return View(self.roles, messages, {number: self._runs[number]})
+        messages, sent = (
+            [each for each in crossed if each.run == number]
+            for crossed in (self.messages, self._sent)
+        )
+        return View(self.roles, messages, {number: self._runs[number]}, sent)
+
+    @property
+    def sent(self) -> View:
+        """What the roles sent to others, which they know as well."""
+        return View(self.roles, self._sent, self._runs)
 
     @property
     def n_rows(self) -> int:
@@ -290,7 +299,12 @@ class Views(Mapping[str, View]):
             if role not in self.roles:
                 raise KeyError(f"no role {role!r}: there are {self.roles}")
         messages = [each for each in self._seen if each.receiver in roles]
-        return View(tuple(roles), messages, self._runs)
+        sent = [
+            each
+            for each in self._seen
+            if each.sender in roles and each.receiver not in roles
+        ]
+        return View(tuple(roles), messages, self._runs, sent)
 
     def __getitem__(self, role: str) -> View:
         return self.coalition(role)

@@ -38,6 +38,9 @@ IDS_ROLE = "ids.keeper"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
+# Before a run was opened, which is refused or counted: whoever greets is not known to
+# want anything yet, and an opening has the rows, by 8 bytes each.
+MOST_GREETING = 1 << 16
 _MOST_LETTERS = 4000
 _EPOCHS_KEPT = 2
 # An error that answers what could not be read has no number to give back.
@@ -47,6 +50,8 @@ _KINDS = {
     for kind in (PartyError, PartyTypeError, PartyValueError, RefusedError)
 }
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
+# What a batch of rows goes through while a fit learns; of the last one every row does.
+_LEARNING = {"forward", "forward_rows", "hide", "pretrain_alone"}
 # Parties take memory for as many rows as they are told of.
 _ROW_COUNTS = {"n_rows", "n_train"}
 # What draws secrets for the rows of a fit, or learns from them. Asked for twice, one
@@ -58,6 +63,7 @@ _ONCE = {
     "apc": {SAY_ROWS, "agree_on_rows", "encode"},
     "vfedsec": {"prepare"},
     "tabvfl": {"prepare"},
+    "boosting": {"prepare"},
 }
 
 
@@ -160,8 +166,10 @@ class Endpoint:
         self._about: dict[str, Any] = {}
         self._serves = False
         # Of a run: how many rows it has, and which of them are in the table.
-        self._n_named = 0
+        self._n_named = self._most_named = self._widest = 0
         self._is_held: np.ndarray | None = None
+        # Of all batches so far.
+        self._n_learnt = 0
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
@@ -173,6 +181,21 @@ class Endpoint:
     def is_over(self) -> bool:
         """Whether nothing is answered any more."""
         return self._phase == "over"
+
+    @property
+    def most_bytes(self) -> int:
+        """How long the next frame may be."""
+        if self._phase == HELLO:
+            return MOST_GREETING
+        if self._phase == OPEN:
+            return min(MOST_BYTES, MOST_HEADER + 8 * self._most_named)
+        if self._serves:
+            # Predictions are asked for by numbers of rows, and by sealed ids.
+            return min(MOST_BYTES, MOST_HEADER + 64 * self._n_named)
+        if self._role == IDS_ROLE:
+            return min(MOST_BYTES, MOST_HEADER + 32 * self._most_named)
+        # Gradients are as wide as what is sent, in TabVFL of all steps.
+        return min(MOST_BYTES, MOST_HEADER + 128 * self._widest * self._n_named)
 
     def answer(self, peer: str, frame: _wire.Buffer) -> bytes:
         """Answer one frame, by an error in words if need be.
@@ -229,7 +252,7 @@ class Endpoint:
         self._member.party = None
 
     def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
-        if len(frame) > MOST_BYTES:
+        if len(frame) > self.most_bytes:
             raise self._error(f"a message of {len(frame)} bytes is too long")
         try:
             request = _wire.unpack(frame, MOST_HEADER)
@@ -289,13 +312,16 @@ class Endpoint:
                 "versions that speak the same"
             )
         self._phase = OPEN
+        terms = self._policy.terms(peer)
+        self._most_named = terms.get("max_ids", MOST_BYTES)
+        self._widest = max(terms.get(each, 1024) for each in ("max_layer", "max_width"))
         said = {
             "name": self._name,
             "protocol": PROTOCOL,
             "version": skvfl.__version__,
             "time": time.time(),
         }
-        return said | {"terms": self._policy.terms(peer)}
+        return said | {"terms": terms}
 
     def _open(self, peer: str, arguments: dict[str, Any]) -> Any:
         if self._phase != OPEN:
@@ -334,8 +360,23 @@ class Endpoint:
         # Rows that it does not have count for nothing: a list can be padded with them.
         listed = member.rows_listed(agreed)
         member.check_rows(rows, listed, learns=False)
+        self._check_shared(agreed, rows, len(listed))
         self._is_held = (rows >= 0) & (listed[rows] >= 0)
         return int(np.count_nonzero(self._is_held))
+
+    def _check_shared(self, agreed: str, rows: np.ndarray, n_listed: int) -> None:
+        """Refuse more rows of a list, in all runs, than the peer has compared ids.
+
+        It cannot share more, and a list on which nothing was agreed has every row.
+        """
+        shelf = self._member.kept
+        most = (shelf.about(agreed) or {}).get("n_compared", 0)
+        if n_listed > most and not shelf.name_rows(agreed, rows[rows >= 0], most):
+            raise RefusedError(
+                self._name,
+                "refused: with these, more rows of the list are named than the "
+                f"{most} ids that were compared for it",
+            )
 
     def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
         """Look whether a run is allowed; what it is called in the audit log."""
@@ -387,8 +428,14 @@ class Endpoint:
                 self._name,
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
+        learns = operation in _LEARNING and not self._serves
+        # The server of vFedSec has held-out rows go through the same operation.
+        if learns := learns and arguments.get("training") is not False:
+            self._policy.check_passes(peer, self._n_learnt, self._n_named)
         value = self._member.perform(operation, arguments)
         self._policy.check_reply(peer, operation, value)
+        if learns:
+            self._n_learnt += _rows_in(value, self._n_named)
         return value
 
     def _check_rows(
@@ -430,8 +477,11 @@ class Endpoint:
         about = {"role": self._role, **self._about}
         try:
             if operation == KEEP_EPOCH:
-                return self._keep_epoch(shelf, about, arguments.get("model"))
-            model: str = shelf.keep(self._member.dismiss(), about)
+                return self._keep_epoch(peer, about, arguments.get("model"))
+            party = self._member.dismiss()
+            if self._role == IDS_ROLE:
+                about["n_compared"] = getattr(party, "n_compared", 0)
+            model: str = shelf.keep(party, about)
         except SettingsError as exc:
             why = f"it cannot keep its model: {exc}"
             raise PartyValueError(self._name, why) from None
@@ -440,7 +490,7 @@ class Endpoint:
         self._end()
         return model
 
-    def _keep_epoch(self, shelf: Any, about: dict[str, Any], model: Any) -> str:
+    def _keep_epoch(self, peer: str, about: dict[str, Any], model: Any) -> str:
         """Keep what was learnt so far, under a name that the peer has drawn.
 
         So the peer has it before it is answered, and waits for nothing. It may have to
@@ -450,6 +500,9 @@ class Endpoint:
             raise self._error("a comparison of ids has no epochs")
         # The one before it goes with it.
         about = {**about, "epoch": [*self._epochs]}
+        # Writing takes time and wears out a disk.
+        self._policy.check_passes(peer, self._counts[KEEP_EPOCH] - 1, 1)
+        shelf = self._store.shelf(peer)
         kept: str = shelf.keep(self._member.party, about, str(model))
         self._epochs.append(kept)
         for each in self._epochs[:-_EPOCHS_KEPT]:
@@ -467,6 +520,15 @@ class Endpoint:
         for each in self._epochs:
             shelf.drop(each)
         self._epochs.clear()
+
+
+def _rows_in(reply: Any, n_rows: int) -> int:
+    """Number of rows that an answer is about; all, if it does not say."""
+    parts = [*reply.values()] if isinstance(reply, dict) else [reply]
+    sizes = [
+        len(each) for each in parts if isinstance(each, np.ndarray) and each.ndim > 1
+    ]
+    return max(sizes, default=n_rows)
 
 
 def _method_of(role: str | None) -> str:

@@ -17,14 +17,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 import skvfl
 from skvfl.exceptions import SettingsError
 from skvfl.federation import Party, _wire
+from skvfl.remote._lock import locked
 from skvfl.remote._state import from_state, to_state
 
 _DAY, _HOUR = 86400.0, 3600.0
 _MODEL = re.compile(r"[0-9a-f]{32}")
-_SUFFIX, _PARTLY = ".model", ".partly"
+# Of a model; of a file that is being written; of which rows of a list were asked for.
+_SUFFIX, _PARTLY, _NAMED = ".model", ".partly", ".named"
 
 
 class Store:
@@ -59,6 +63,9 @@ class Store:
 
     def _tidy(self, folder: Path) -> None:
         total, oldest = 0, time.time() - self.keep_days * _DAY
+        for path in folder.glob("*" + _NAMED):
+            if not path.with_suffix(_SUFFIX).exists():
+                path.unlink(missing_ok=True)
         for path in folder.glob("*" + _PARTLY):
             # Whoever wrote it has been killed.
             with suppress(FileNotFoundError):
@@ -152,6 +159,40 @@ class Shelf:
         partly.replace(path)
         self._store._tidy(self._folder)
         return model
+
+    def name_rows(self, model: str, rows: np.ndarray, most: int) -> bool:
+        """Write down which rows of a list are asked for.
+
+        Parameters
+        ----------
+        model : str
+            Name of the list, which is kept.
+        rows : ndarray of int
+            Places on it.
+        most : int
+            How many may be asked for, in all runs together.
+
+        Returns
+        -------
+        are_few : bool
+            Whether they are no more than that; otherwise nothing is written.
+        """
+        path = self._path(model).with_suffix(_NAMED)
+        # Two runs at once would each write down their own.
+        with locked(self._folder / "lock"):
+            before = np.zeros(0, bool)
+            if path.exists():
+                before = np.unpackbits(np.fromfile(path, np.uint8)).astype(bool)
+            named = np.zeros(max(len(before), rows.max(initial=-1) + 1), bool)
+            named[: len(before)] = before
+            named[rows] = True
+            if np.count_nonzero(named) > most:
+                return False
+            if not np.array_equal(named, before):
+                partly = path.with_suffix(_NAMED + _PARTLY)
+                np.packbits(named).tofile(partly)
+                partly.replace(path)
+        return True
 
     def drop(self, model: str) -> None:
         """Forget a model; nothing happens where there is none."""

@@ -253,6 +253,58 @@ def compare(shop, n_asked, positions):
     return talk.ask("keep")
 
 
+def test_no_more_rows_are_named_than_ids_were_compared(tmp_path):
+    shop = make_shop(tmp_path, Organisation)
+    talk = Talk(shop)
+    talk.hello()
+    talk.ask("open", role="ids.keeper", settings={})
+    masked, _ = Secret().mask(Ids([*range(5)]))
+    talk.ask("mask_ids", kind="whole numbers", masked=masked, only_size=False)
+    # Without ``agree_on_ids``, as by files: every row of the shop's is on the list.
+    listed = talk.ask("keep")
+    model = fit_listed(shop, listed)
+    for rows in (np.arange(6), np.array([0, 1, 2, 7, 8, 9])):
+        with pytest.raises(RefusedError, match="than the 5 ids that were compared"):
+            opened(shop, rows=rows, agreed=listed)
+    # What is refused counts for nothing, and all runs count together.
+    opened(shop, role=None, model=model, rows=np.array([0, 3, 4]), agreed=listed)
+    for place in (0, 4):
+        opened(shop, rows=np.array([place]), agreed=listed)
+    for place in (5, 39):
+        with pytest.raises(RefusedError, match="than the 5 ids that were compared"):
+            opened(shop, rows=np.array([place]), agreed=listed)
+    # A list that was agreed on is no longer than what was compared.
+    agreed = compare(shop, 3, [0, 1, 2])
+    for place in range(3):
+        opened(shop, rows=np.array([place]), agreed=agreed)
+    with pytest.raises(PartyValueError, match="rows that are not among its 3"):
+        opened(shop, rows=np.array([3]), agreed=agreed)
+
+
+def test_compared_ids_add_up_over_a_day(tmp_path):
+    shop = make_shop(tmp_path, Organisation, allow={"ids_per_day": 8})
+    compare(shop, 3, [0, 1, 2])
+    compare(shop, 5, [0, 1, 2])
+    with pytest.raises(RefusedError, match="3 compared ids are asked for and 0 of 8"):
+        compare(shop, 3, [0, 1, 2])
+    assert shop.policy.terms("bank")["alignments left today"] == 998
+
+
+def test_a_fit_takes_its_rows_so_often_and_no_more(tmp_path):
+    shop = make_shop(tmp_path, allow={"max_epochs": 3})
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+    # Whether it says so or not.
+    talk.ask("begin_epoch", seed=0, n_train=N_ROWS)
+    for _ in range(3):
+        for start in (0, 20):
+            sent = talk.ask("forward", start=start, stop=start + 20)
+            talk.ask("backward", gradient=np.zeros_like(sent))
+        talk.ask("keep_epoch", model=f"{talk.number:032x}")
+    with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
+        talk.ask("forward", start=0, stop=20)
+
+
 def test_one_comparison_counts_as_one(tmp_path):
     shop = make_shop(tmp_path, Organisation, allow={"alignments_per_day": 1})
     compare(shop, 3, [0, 1, 2])
@@ -450,13 +502,13 @@ def test_an_error_that_nobody_waits_for_ends_the_next_call():
     reach = {"shop": Canned([hello, opened, failed])}.__getitem__
     log = skvfl.CommunicationLog()
     session = RemoteSession([], log, "bank", ["shop"], reach, 1.0)
-    with pytest.raises(PartyError, match="'shop': its disk is full"), session:
-        session.open(opening)
-        for _ in range(3):
-            session.tell("finish")
-        # What did not cross is not in the log.
-        crossed = [(each.operation, each.sender) for each in log.messages]
-        assert crossed[4:] == [("finish", "bank")] * 3
+    session.open(opening)
+    for _ in range(3):
+        session.tell("finish")
+    # What did not cross is not in the log.
+    crossed = [(each.operation, each.sender) for each in log.messages]
+    assert crossed[4:] == [("finish", "bank")] * 3
+    with pytest.raises(PartyError, match="'shop': its disk is full"):
         session.call("forward")
 
 

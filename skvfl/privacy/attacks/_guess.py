@@ -11,10 +11,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
+from scipy.stats import binom, ttest_1samp, wilcoxon
 
-# How many standard errors better than the prior guess left-out rows must be. With the
-# best of several kernels chosen by the same rows, two are exceeded by chance too often.
-CERTAIN = 2.5
+# How often a guess may look better than the prior one by chance: seldom, as several
+# kernels are tried on several columns.
+CHANCE = 0.004
+N_ORDERS = 499
 # The decomposition costs the cube of it.
 MOST_ROWS = 1500
 PENALTIES = np.logspace(-9, 3, 13)
@@ -28,12 +30,12 @@ def standardised(features):
     Parameters
     ----------
     features : ndarray of shape (n_rows, n_features)
-        Rows of NaN are not known.
+        NaN where nothing was seen.
 
     Returns
     -------
     features : ndarray of shape (n_rows, n_kept), dtype float64
-        Zero where not known.
+        The mean, which is zero, where nothing was seen.
     """
     features = np.asarray(features, dtype=np.float64)
     if not len(features) or np.isnan(features).all():
@@ -126,22 +128,26 @@ def guess_columns(features, known, values):
     columns : ndarray of shape (n_rows, n_columns)
         The known rows' mean in columns of which the features say nothing.
     """
-    seen = ~np.isnan(features).any(axis=1)
-    known, values = _few(known[seen[known]], values[seen[known]])
-    prior = values.mean(axis=0) if len(values) else np.zeros(values.shape[1])
+    prior = values.mean(axis=0)
+    seen = ~np.isnan(features).all(axis=1)
+    used = _few(np.flatnonzero(seen[known]))
+    known, values = known[used], values[used]
     columns = np.tile(prior, (len(features), 1))
-    if len(known) < 3:
+    if len(known) < 8:
         return columns
     features = standardised(features)
+    # Rows far out lead far out, where no known row has been.
+    least, most = values.min(axis=0), values.max(axis=0)
+    room = most - least
     without = (values.sum(axis=0) - values) / (len(values) - 1)
     chance = (values - without) ** 2
     best = chance.mean(axis=0)
     for similar in kernels(features, known):
         guess, left_out = ridge(similar, known, values)
         error = (values - left_out) ** 2
-        better = (error.mean(axis=0) < best) & certain(chance - error)
+        better = (error.mean(axis=0) < best) & surely_less(error, chance)
         best = np.where(better, error.mean(axis=0), best)
-        columns[:, better] = guess[:, better]
+        columns[:, better] = guess.clip(least - room, most + room)[:, better]
     columns[~seen] = prior
     return columns
 
@@ -164,46 +170,79 @@ def guess_classes(features, known, labels, similarities=None):
     -------
     guess : ndarray of shape (n_rows,)
         The known rows' most frequent class where the features say nothing.
-    gain : float
-        How many more of the left-out rows were right than with that class, as a share.
+    right : ndarray of bool of shape (n_known,)
+        Which known rows were guessed rightly from the others.
     """
     classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     guess = np.full(len(features), classes[counts.argmax()])
-    seen = ~np.isnan(features).any(axis=1)
-    known, codes = _few(known[seen[known]], codes[seen[known]])
-    if len(classes) < 2 or len(known) < 3:
-        return guess, 0.0
-    by_prior = counts.argmax() == codes
+    seen = ~np.isnan(features).all(axis=1)
+    right = codes == counts.argmax()
+    used = _few(np.flatnonzero(seen[known]))
+    if len(classes) < 2 or len(used) < 8:
+        return guess, right
+    codes, rows = codes[used], known[used]
     ones = np.eye(len(classes))[codes]
-    best = 0.0
+    best = right[used]
     if similarities is None:
         features, similarities = standardised(features), kernels
-    for similar in similarities(features, known):
-        scores, left_out = ridge(similar, known, ones)
-        gains = (left_out.argmax(axis=1) == codes).astype(float) - by_prior
-        if gains.mean() > best and certain(gains[:, None])[0]:
-            best = gains.mean()
+    for similar in similarities(features, rows):
+        scores, left_out = ridge(similar, rows, ones)
+        named = left_out.argmax(axis=1)
+        hits = named == codes
+        if hits.sum() > best.sum() and surely_related(named, codes):
+            best = hits
             guess = np.where(seen, classes[scores.argmax(axis=1)], guess)
-    return guess, best
+    right[used] = best
+    return guess, right
 
 
-def certain(gains):
-    """Whether the mean gain of every column is no matter of chance.
+def surely_less(errors, prior):
+    """For every column, whether errors are smaller, and not by chance.
 
     Parameters
     ----------
-    gains : ndarray of shape (n_known, n_columns)
-        How much better the guess was than the prior one, row by row.
+    errors, prior : ndarray of shape (n_known, n_columns)
+        Squared errors of the guess and of the prior one.
     """
-    # One more of each sign: without it a few rows that are all right would be certain
-    # of everything.
-    size = np.abs(gains).max(axis=0, initial=0)
-    padded = np.vstack([gains, size, -size])
-    error = padded.std(axis=0, ddof=1) / np.sqrt(len(padded))
-    return padded.mean(axis=0) > CERTAIN * error
+    better = np.zeros(errors.shape[1], bool)
+    for i, gain in enumerate((prior - errors).T):
+        # What is hardly better is a guess that was shrunk to almost the prior one.
+        if gain.mean() > 1e-3 * prior[:, i].mean():
+            # Ranks as well, because a few rows far out leave a mean without certainty.
+            by_mean = ttest_1samp(gain, 0, alternative="greater").pvalue
+            by_rank = wilcoxon(gain, alternative="greater").pvalue
+            better[i] = min(by_mean, by_rank) < CHANCE
+    return better
 
 
-def _few(known, values):
+def surely_more(hits, others):
+    """Whether more rows are right than of another guess, and not by chance.
+
+    Parameters
+    ----------
+    hits, others : ndarray of bool of shape (n_known,)
+        Which rows each of them has right.
+    """
+    won, lost = int((hits & ~others).sum()), int((others & ~hits).sum())
+    # Of rows that only one of them has right, half would be this one's by chance.
+    return won > lost and binom.sf(won - 1, won + lost, 0.5) < CHANCE
+
+
+def surely_related(named, codes):
+    """Whether named classes agree with true ones more than in any other order.
+
+    Parameters
+    ----------
+    named, codes : ndarray of int of shape (n_known,)
+        Classes by number.
+    """
+    hits = (named == codes).sum()
+    # Always the same orders, so that the same view gives the same guess.
+    rng = np.random.default_rng(0)
+    others = [(named == rng.permutation(codes)).sum() for _ in range(N_ORDERS)]
+    return (1 + (np.array(others) >= hits).sum()) / (1 + N_ORDERS) < CHANCE
+
+
+def _few(known):
     """As many of the known rows as a decomposition takes in time."""
-    step = -(-len(known) // MOST_ROWS) or 1
-    return known[::step], values[::step]
+    return known[:: -(-len(known) // MOST_ROWS) or 1]
