@@ -182,6 +182,7 @@ def test_one_contributor_is_the_sum(table, monkeypatch):
     assert score(attack, view, X) >= 0.99
 
 
+@pytest.mark.slow
 def test_a_sum_in_which_one_message_is_missing_says_nothing(masked, table):
     view = masked["server"]
     view = replace(view, messages=[m for m in view.messages if m.sender != "shop"])

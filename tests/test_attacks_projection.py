@@ -94,7 +94,9 @@ def test_lengths_match_rows_under_an_orthogonal_matrix():
 
 
 @pytest.mark.parametrize("control", CONTROLS)
-@pytest.mark.parametrize("n", [F - 1, F, 2 * F])
+@pytest.mark.parametrize(
+    "n", [F, *(pytest.param(n, marks=pytest.mark.slow) for n in (F - 1, 2 * F))]
+)
 def test_known_rows_say_nothing_of_a_view_without_information(control, n):
     view, truth = sent(skewed(300))
     views = [CONTROLS[control](view, seed) for seed in SEEDS]
@@ -159,6 +161,7 @@ def test_independent_components_undo_every_matrix(kind):
         assert score(attack, view, truth) >= 0.95
 
 
+@pytest.mark.slow
 def test_independent_components_of_noise_have_no_known_histogram():
     view, truth = sent(skewed(300)[:, :4])
     attack = IndependentComponentsAttack(marginals=True, sender="other")
