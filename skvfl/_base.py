@@ -402,6 +402,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         with Course(self, X, y, n_tasks) as course:
             self.communication_ = CommunicationLog()
             with self._open(members, self.communication_, self._active) as session:
+                course.session = session
                 yield session, course
             # Only now, when the session has ended well, is the estimator fitted.
             self._parties = session.parties

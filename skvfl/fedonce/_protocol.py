@@ -53,11 +53,13 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     # What a guest draws: its columns' preparation, its part in split learning, the key
     # of the noise on what it sends, its encoder, and the noise of private training in
-    # the one round and after it. The host's own training draws from the last two.
+    # the one round and after it. The host's own training draws from the last two, and
+    # from "noise" what it adds to gradients.
     _streams = {
         "prepare": (1, 0),
         "models": (1, 1),
         "keys": (1, 2),
+        "noise": (1, 3),
         "guests": (2,),
         "once": (5, 0),
         "afterwards": (5, 1),
@@ -81,6 +83,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "n_split_epochs": [Interval(Integral, 0, None, closed="left")],
         "missing_party": [StrOptions({"raise", "zero"})],
         "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "max_grad_norm": [Interval(Real, 0, None, closed="neither")],
@@ -111,6 +114,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         n_iter_no_change=10,
         n_split_epochs=0,
         representation_noise=0.0,
+        gradient_noise=0.0,
         epsilon=None,
         delta=1e-5,
         max_grad_norm=1.0,
@@ -138,6 +142,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.n_iter_no_change = n_iter_no_change
         self.n_split_epochs = n_split_epochs
         self.representation_noise = representation_noise
+        self.gradient_noise = gradient_noise
         self.epsilon = epsilon
         self.delta = delta
         self.max_grad_norm = max_grad_norm
@@ -164,11 +169,13 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # what the guests send; a guest's is its own, so that one who dies takes
             # nobody along.
             with open_one(self._active, log) as session:
+                course.session = session
                 guests, received, said = self._represent(open_one, n_rows, course)
                 self._train_host(session, received, guests, course)
             parties, said_split = session.parties | guests, {}
             if self.n_split_epochs and not course.interrupted:
                 with self._open_again(X, root, labels, parties) as session:
+                    course.session = session
                     rows = branch(root, 4)
                     said_split = self._train_split(session, n_rows, rows, course)
                 parties = session.parties
@@ -233,7 +240,11 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """A session of those who have learnt in the one round."""
         # Made anew: what a member holds was dropped with the session of the one round.
         members = self._make_members(X, root, labels)
-        told = {"settings": lambda name: SplitSettings(), "fitted": parties}
+        noise = {self._active: self.gradient_noise}
+        told = {
+            "settings": lambda name: SplitSettings(gradient_noise=noise.get(name, 0.0)),
+            "fitted": parties,
+        }
         opening = self._opening(members, [*parties], **told)
         log = self.communication_
         return self._begin(members, log, self._active, opening, fitting=True)
@@ -473,6 +484,12 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _check_encoders(self):
         """What every guest is told to encode with, by name."""
+        if self.gradient_noise and not self.n_split_epochs:
+            raise ValueError(
+                f"gradient_noise={self.gradient_noise} is added in split epochs, and "
+                "n_split_epochs=0: no gradient crosses in the one round; set "
+                "n_split_epochs, or gradient_noise=0"
+            )
         names = [name for name in self._names if name != self._active]
         if isinstance(self.local_encoder, dict):
             unknown = sorted(set(self.local_encoder) - set(names))

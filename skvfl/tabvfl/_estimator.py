@@ -26,8 +26,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1)}
-    # The host is told one thing more, see ``_settings``.
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
+    # The host is told more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
 
     _parameter_constraints = {
@@ -58,6 +58,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "warm_start": ["boolean"],
         "failure": [ClientFailures, None],
         "missing_party": [StrOptions({"raise", "cache", "zero"})],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
     }
 
     @renamed({"zeros": "zero"}, on_failure="missing_party")
@@ -92,6 +93,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        gradient_noise=0.0,
         max_grad_norm=1.0,
         transport="local",
         random_state=None,
@@ -124,6 +126,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.gradient_noise = gradient_noise
         self.max_grad_norm = max_grad_norm
         self.transport = transport
         self.random_state = random_state
@@ -158,7 +161,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         # Where nobody can be offline, all that is sent would be kept for nothing.
         may_fail = self.failure is not None or self._transport.timeout is not None
         cache = may_fail and self.missing_party == "cache"
-        return HostSettings(**vars(said), cache=cache)
+        alone = {"cache": cache, "gradient_noise": self.gradient_noise}
+        return HostSettings(**vars(said), **alone)
 
     def _check_sizes(self, n_rows):
         """Refuse what leaves nothing to train, once all have said what they hold."""
@@ -358,6 +362,10 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
     max_grad_norm : float or None, default=1.0
         Norm that each optimiser scales longer gradients of its weights down to.
     class_weight : dict, "balanced" or None, default=None
@@ -429,10 +437,11 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     columns, for every row and epoch, while the mixture changes. **While pretraining**
     with ``design="joint"`` **the mixture protects nothing from the active party**: a
     hidden cell has one value in the whole batch, so that the rows in which a column is
-    hidden lie in a hyperplane, whose normal undoes the mixture. From one batch of a few
-    times as many rows as columns it can compute every cell that is not hidden, up to
-    the column's scale and mean. Choose ``pretrain=False`` or ``design="local"`` where
-    that must not be. Without pretraining, knowledge of some rows or of the columns'
+    hidden lie in a hyperplane, and from these hyperplanes it can solve for the mixing.
+    From one batch of a few times as many rows as columns it can compute every cell that
+    is not hidden, up to the column's scale and mean. Choose ``pretrain=False`` or
+    ``design="local"`` where that must not be. Without pretraining, knowledge of some
+    rows or of the columns'
     joint distribution can still undo the mixture. Passive parties see their share of
     the decoder's outputs, which depends on the columns of all, row by row, and
     gradients, from which labels can be inferred while finetuning. Everybody knows the
@@ -501,6 +510,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        gradient_noise=0.0,
         max_grad_norm=1.0,
         class_weight=None,
         transport="local",
@@ -535,6 +545,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            gradient_noise=gradient_noise,
             max_grad_norm=max_grad_norm,
             transport=transport,
             random_state=random_state,

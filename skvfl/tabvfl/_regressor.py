@@ -86,6 +86,10 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
     max_grad_norm : float or None, default=1.0
         Norm that each optimiser scales longer gradients of its weights down to.
     transport : {"local", "process"} or Transport, default="local"
