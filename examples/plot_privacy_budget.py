@@ -29,7 +29,7 @@ def private(epsilon):
     """FedOnce within a budget; None is without one."""
     return FedOnceClassifier(
         parties=parties,
-        guest=RandomFeaturesEncoder(),
+        local_encoder=RandomFeaturesEncoder(),
         max_epochs=20,
         epsilon=epsilon,
         random_state=0,

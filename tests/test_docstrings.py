@@ -35,6 +35,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl._base import VFLEstimator
 from skvfl._methods import METHODS
@@ -88,6 +90,8 @@ CONFIGURATIONS = [
     TabVFLRegressor(max_epochs=1),
     VFedSecClassifier(max_epochs=1, record_server_view=True),
     VFedSecRegressor(max_epochs=1, record_server_view=True),
+    VFLBoostingClassifier(max_iter=1, label_epsilon=5.0),
+    VFLBoostingRegressor(max_iter=1, label_epsilon=5.0, target_range=(-9, 9)),
     Contiguous(),
     CorrelationSplit(),
     ImageTiles(shape=(2, 3)),

@@ -251,8 +251,8 @@ def failures(name, plan, done):
                 continue
             settings = {"batch_size": plan.failure_batch_size}
             if probability:
-                settings["failure"] = ClientFailures(probability, seed=seed)
-                settings["on_failure"] = how
+                settings["failure"] = ClientFailures(probability, random_state=seed)
+                settings["missing_party"] = {"zeros": "zero"}.get(how, how)
             epochs = plan.failure_epochs
             vfl = estimator(TABVFL, X, 5, epochs, seed, FAILING_GUESTS, **settings)
             yield {**line, **run(vfl, parts, seed)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skvfl.federation._member import Member
     from skvfl.federation._party import Party
 
-_METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+_METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 # Looked for by name in these modules, and nowhere else: a name that arrives must not
 # be able to import or call anything that is not a building block.
 _TRANSFORMERS = {
