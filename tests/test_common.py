@@ -180,8 +180,8 @@ UNWEIGHTED_PARTIES = {
 }
 UNWEIGHTED_LEAVES = {
     "check_sample_weight_equivalence_on_dense_data": (
-        "min_samples_leaf counts rows, as scikit-learn's own trees do, so that a row of "
-        "weight two is not two rows"
+        "min_samples_leaf counts rows, as scikit-learn's own trees do, so that a row "
+        "of weight two is not two rows"
     ),
 }
 EXPECTED_FAILURES = {
@@ -297,9 +297,9 @@ def test_later_columns_are_found_by_name(estimator):
         assert_allclose(estimator.transform(permuted), estimator.transform(X))
     if hasattr(estimator, "predict"):
         assert_allclose(estimator.predict(permuted), estimator.predict(X))
+    # Trees predict, and have nothing to transform.
+    serve = getattr(estimator, "transform", None) or estimator.predict
     with pytest.raises(ValueError, match="column 'e' is missing"):
-        # Trees predict, and have nothing to transform.
-        serve = getattr(estimator, "transform", None) or estimator.predict
         serve(X.drop(columns="e"))
 
 

@@ -144,9 +144,9 @@ class Policy:
         n_columns = len(list(columns))
         if method == "boosting" and n_columns > rule.max_width:
             self._refuse(
-                f"from sums of boosting the bins of {n_columns} columns can be computed, "
-                f"and {rule.max_width} is the largest number of values for one row that "
-                "is allowed"
+                f"from sums of boosting the bins of {n_columns} columns can be "
+                f"computed, and {rule.max_width} is the largest number of values for "
+                "one row that is allowed"
             )
         if method == "vfedsec" and said.get("masked") is not True and not rule.unmasked:
             self._refuse("vFedSec without masks is not allowed")

@@ -75,7 +75,8 @@ class ClientFailures:
 
 
 # A dataclass writes its own constructor.
-ClientFailures.__init__ = renamed(seed="random_state")(ClientFailures.__init__)
+_RENAMED = renamed(seed="random_state")(ClientFailures.__init__)
+ClientFailures.__init__ = _RENAMED  # type: ignore[method-assign]
 
 
 @dataclass
