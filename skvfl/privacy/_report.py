@@ -19,8 +19,8 @@ from skvfl.federation import Federation, record_communication
 from skvfl.privacy import _report_text
 from skvfl.privacy._claims import claims_of, guarantee, released_guarantee
 from skvfl.privacy._measure import fitted_federated, play, truth_of, view_of
+from skvfl.privacy._recording import record_views
 from skvfl.privacy._suite import LESSER, about_role, receives_numbers, suite, tables
-from skvfl.privacy._views import record_views
 from skvfl.privacy.attacks import LossThresholdAttack
 
 # Least score that is worth a word.

@@ -440,7 +440,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     hidden lie in a hyperplane, and from these hyperplanes it can solve for the mixing.
     From one batch of a few times as many rows as columns it can compute every cell that
     is not hidden, up to the column's scale and mean. Choose ``pretrain=False`` or
-    ``design="local"`` where that must not be. Without pretraining, knowledge of some rows or of the columns'
+    ``design="local"`` where that must not be. Without pretraining, knowledge of some
+    rows or of the columns'
     joint distribution can still undo the mixture. Passive parties see their share of
     the decoder's outputs, which depends on the columns of all, row by row, and
     gradients, from which labels can be inferred while finetuning. Everybody knows the
