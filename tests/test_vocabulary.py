@@ -108,11 +108,11 @@ def test_networks_by_party(kind, cancer):
         (SplitNNRegressor(bottom={"bank": (5,)}, **QUICK), "nothing for party 'shop'"),
         (
             SplitNNClassifier(bottom={"bnak": (5,), **PARTIES}, **QUICK),
-            r"names \['bnak'\], which are no parties; they are \['bank', 'shop'\]",
+            r"names \['bnak'\], where it can be said of \['bank', 'shop'\]",
         ),
         (
             VFedSecClassifier(bottom={"bank": (5,), "shop.0": (5,)}, **QUICK),
-            r"names \['shop.0'\], which are no parties",
+            r"names \['shop.0'\], where it can be said of",
         ),
         (
             SplitNNClassifier(bottom={"bank": (5,), "shop": "deep"}, **QUICK),

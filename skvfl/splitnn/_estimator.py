@@ -94,6 +94,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
     }
 
     def __init__(
@@ -115,6 +117,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -134,6 +138,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.transport = transport
         self.random_state = random_state
 
@@ -187,7 +193,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             stop = course.end(task, partial(self._so_far, session))
             if self.early_stopping:
                 stop |= self._stops_early(session, active, passive, n_train, n_rows)
-            if stop:
+            stop |= self._ask_callbacks(session, self._last_losses())
+            # Somebody may have interrupted it since the epoch ended.
+            if stop or course.interrupted:
                 break
         # The parties look at their models last, so at those that they will serve.
         if self.early_stopping:
@@ -308,6 +316,14 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -401,6 +417,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         class_weight=None,
         transport="local",
         random_state=None,
@@ -422,6 +440,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )
@@ -520,6 +540,14 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

@@ -55,6 +55,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "failure": [ClientFailures, None],
         "missing_party": [StrOptions({"raise", "cache", "zero"})],
     }
@@ -90,6 +92,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         max_grad_norm=1.0,
         transport="local",
         random_state=None,
@@ -122,6 +126,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.max_grad_norm = max_grad_norm
         self.transport = transport
         self.random_state = random_state
@@ -356,6 +362,14 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     max_grad_norm : float or None, default=1.0
         Norm that each optimiser scales longer gradients of its weights down to.
     class_weight : dict, "balanced" or None, default=None
@@ -498,6 +512,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         max_grad_norm=1.0,
         class_weight=None,
         transport="local",
@@ -532,6 +548,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             max_grad_norm=max_grad_norm,
             transport=transport,
             random_state=random_state,
