@@ -15,6 +15,8 @@ RIDGES = (1e-8, 1e-4, 1e-2, 1e-1, 1.0)
 FREE = 1e4
 # The rest adds little, and each costs a row of equations.
 MOST_KNOWN = 400
+# Columns that a map is judged by.
+MOST_JUDGED = 16
 
 
 def principal(received):
@@ -74,7 +76,7 @@ def reconstruct(received, rows, values, rng):
         return received @ np.linalg.pinv(received[rows], rcond=SMALLEST) @ values
     if len(rows) < 2:
         return np.tile(mean, (len(received), 1))
-    scaled = values / scales(values)
+    scaled = sketch(values / scales(values), rng)
     orders = [np.arange(len(rows)), *map(rng.permutation, [len(rows)] * N_PERMUTATIONS)]
     # Side by side, so that one product serves all orders.
     ordered = np.concatenate([scaled[order] for order in orders], axis=1)
@@ -98,6 +100,15 @@ def reconstruct(received, rows, values, rng):
     if by_chance <= LEVEL and best[0] < ((scaled - without) ** 2).mean():
         return guess
     return np.tile(mean, (len(received), 1))
+
+
+def sketch(columns, rng):
+    """Few mixtures of many columns, whose squared errors are theirs on average."""
+    n_columns = columns.shape[1]
+    if n_columns <= MOST_JUDGED:
+        return columns
+    mixture = rng.standard_normal((n_columns, MOST_JUDGED)) / np.sqrt(MOST_JUDGED)
+    return columns @ mixture
 
 
 def within_reach(guess, values):

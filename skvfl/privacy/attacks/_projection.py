@@ -66,7 +66,8 @@ class ColumnsAttack(Attack):
         view = view.fit
         rows, received = received_columns(view, self.sender, self.operation)
         guess = None
-        if len(rows) > 1 and received.shape[1]:
+        # Of what is the same in all rows nothing follows.
+        if len(rows) > 1 and np.ptp(received, axis=0).max(initial=0) > 0:
             guess = self._guess(rows, received)
         self.guess_ = np.full(
             (view.n_rows, 1 if guess is None else guess.shape[1]), np.nan
