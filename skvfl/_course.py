@@ -15,7 +15,8 @@ class Course:
 
     An interrupt in the middle of an epoch would leave parties with models of different
     steps. It is therefore put off to the end of the epoch, where training stops as if
-    a callback had asked for it; a second one is not.
+    a callback had asked for it; a second one is not. Between epochs, where held-out
+    rows are asked of, and while the best models are gone back to, it is put off alike.
 
     Between organisations a partner may be lost in the middle of an epoch. Methods that
     can go on by ``warm_start`` then leave the models of the last epoch that all have
@@ -96,6 +97,8 @@ class Course:
         # A refit is not worth losing the earlier fit for, which an error brings back.
         if may_end and not self._estimator._replaces:
             self._put_off()
+        else:
+            self._attend()
         return task
 
     def end(self, task, so_far=None):
@@ -125,7 +128,6 @@ class Course:
             if self.interrupted or not puts_off:
                 raise
             self.interrupted, stop = True, True
-        self._attend()
         return stop or self.interrupted
 
     def tasks(self, name, n_tasks, *, so_far=None, may_end=False):
@@ -189,7 +191,8 @@ class Course:
         # Python lets the main thread alone handle signals, and a program that handles
         # this one itself knows better.
         if (
-            threading.current_thread() is threading.main_thread()
+            self._handler is None
+            and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         ):
             self._handler = signal.signal(signal.SIGINT, self._remember)

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from skvfl.privacy import Seen, View
-from skvfl.privacy._views import _Run
+from skvfl.privacy._views import Run
 
 SEEDS = range(10)
 
@@ -31,7 +31,7 @@ def view_of(received, n_rows, *, sent=None, block=None, role="victim's peer"):
         ]
 
     blocks = {} if block is None else {role: block}
-    runs = {0: _Run(True, n_rows, blocks, {})}
+    runs = {0: Run(True, n_rows, blocks, {})}
     return View((role,), messages(received, True), runs, messages(sent, False))
 
 

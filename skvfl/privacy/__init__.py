@@ -11,10 +11,11 @@ from skvfl.privacy._errors import FixedPointRangeError, SecureAggregationError
 from skvfl.privacy._fixed_point import FixedPoint
 from skvfl.privacy._keys import KeyRing
 from skvfl.privacy._masks import MASK_FORWARD, MASK_GRADIENT, Aggregator, Masker
+from skvfl.privacy._recording import record_views
 from skvfl.privacy._scorer import make_leakage_scorer
 from skvfl.privacy._sealed_ids import open_ids, seal_ids, sealed_length
 from skvfl.privacy._secure_aggregator import SecureAggregator
-from skvfl.privacy._views import Matrix, Seen, View, Views, record_views
+from skvfl.privacy._views import Matrix, Seen, View, Views
 
 __all__ = [
     "MASK_FORWARD",

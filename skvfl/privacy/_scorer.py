@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from skvfl.privacy._measure import fitted_federated, play, truth_of, view_of
-from skvfl.privacy._views import record_views
+from skvfl.privacy._recording import record_views
 
 
 def make_leakage_scorer(

@@ -1,17 +1,12 @@
-"""What each role of a run was handed and received, from the session itself."""
+"""What each role of a run was handed and received."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from skvfl.federation._watching import listening
-from skvfl.privacy._order import Order
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,23 @@ class Seen:
         session does not name them.
     opening : bool
         Whether it opened the run.
+
+    See Also
+    --------
+    record_views : Records the views of all roles.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skvfl import RandomProjectionVFL
+    >>> from skvfl.privacy import record_views
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> with record_views() as views:
+    ...     _ = RandomProjectionVFL(LogisticRegression()).fit(X, y)
+    >>> seen = views["party1"].messages[0]
+    >>> seen.sender, seen.operation
+    ('server', 'open')
     """
 
     run: int
@@ -47,7 +59,13 @@ class Seen:
     opening: bool
 
     def arrays(self) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-        """Arrays of the message, and where they are in it."""
+        """Arrays of the message, and where they are in it.
+
+        Returns
+        -------
+        arrays : iterator of (tuple of str, ndarray)
+            The place is of names of arguments or parties, and positions in lists.
+        """
         return _arrays_in(self.content)
 
 
@@ -67,6 +85,23 @@ class Matrix(NamedTuple):
     values : ndarray of shape (n_rows, n_columns), dtype float64
         NaN in the other rows. Unsigned integers of several bytes are fixed-point
         numbers, and are read as signed.
+
+    See Also
+    --------
+    record_views : Records the views of all roles.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skvfl import RandomProjectionVFL
+    >>> from skvfl.privacy import record_views
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> with record_views() as views:
+    ...     _ = RandomProjectionVFL(LogisticRegression()).fit(X, y)
+    >>> matrix = views["server"].matrix(sender="party1")
+    >>> matrix.operation, matrix.values.shape
+    ('fit_transform', (569, 15))
     """
 
     run: int
@@ -79,7 +114,21 @@ class Matrix(NamedTuple):
 
 
 @dataclass
-class _Run:
+class Run:
+    """What those who are at home here bring to a run, as far as views need it.
+
+    Parameters
+    ----------
+    fitting : bool
+        Whether something is learnt.
+    n_rows : int
+        Number of rows of its table.
+    blocks : dict of str to DataFrame or ndarray
+        Columns of each party.
+    labels : dict of str to ndarray
+        Of whoever has some.
+    """
+
     fitting: bool
     n_rows: int
     blocks: dict[str, Any]
@@ -90,18 +139,41 @@ class _Run:
 class View:
     """What a role, or several together, have of some runs.
 
-    Attributes
+    Parameters
     ----------
     roles : tuple of str
         Whose view it is.
     messages : list of Seen
         What crossed to them, in order.
+    brought : dict of int to Run
+        What was brought to each run.
+    given : list of Seen
+        What they sent to others.
+
+    See Also
+    --------
+    record_views : Records the views of all roles.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skvfl import RandomProjectionVFL
+    >>> from skvfl.privacy import record_views
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> with record_views() as views:
+    ...     _ = RandomProjectionVFL(LogisticRegression()).fit(X, y)
+    >>> server = views["server"]
+    >>> server.matrix(sender="party1").values.shape
+    (569, 15)
+    >>> server.labels is None
+    True
     """
 
     roles: tuple[str, ...]
     messages: list[Seen]
-    _runs: Mapping[int, _Run] = field(default_factory=dict)
-    _sent: list[Seen] = field(default_factory=list)
+    brought: Mapping[int, Run] = field(default_factory=dict)
+    given: list[Seen] = field(default_factory=list)
 
     @property
     def role(self) -> str:
@@ -111,12 +183,12 @@ class View:
     @property
     def runs(self) -> list[int]:
         """Numbers of the runs."""
-        return list(self._runs)
+        return list(self.brought)
 
     @property
     def fits(self) -> list[int]:
         """Numbers of the runs in which something was learnt."""
-        return [number for number, run in self._runs.items() if run.fitting]
+        return [number for number, run in self.brought.items() if run.fitting]
 
     @property
     def fit(self) -> View:
@@ -135,27 +207,37 @@ class View:
         return self.run(self.fits[0])
 
     def run(self, number: int) -> View:
-        """The view of one run."""
+        """The view of one run.
+
+        Parameters
+        ----------
+        number : int
+            One of :attr:`runs`.
+
+        Returns
+        -------
+        view : View
+        """
         messages, sent = (
             [each for each in crossed if each.run == number]
-            for crossed in (self.messages, self._sent)
+            for crossed in (self.messages, self.given)
         )
-        return View(self.roles, messages, {number: self._runs[number]}, sent)
+        return View(self.roles, messages, {number: self.brought[number]}, sent)
 
     @property
     def sent(self) -> View:
         """What the roles sent to others, which they know as well."""
-        return View(self.roles, self._sent, self._runs)
+        return View(self.roles, self.given, self.brought)
 
     @property
     def n_rows(self) -> int:
         """Number of rows of the first run's table."""
-        return next((run.n_rows for run in self._runs.values()), 0)
+        return next((run.n_rows for run in self.brought.values()), 0)
 
     @property
     def blocks(self) -> dict[str, Any]:
         """Own columns of those of the roles that have some, in the first run."""
-        run = next(iter(self._runs.values()), None)
+        run = next(iter(self.brought.values()), None)
         blocks = {} if run is None else run.blocks
         return {name: blocks[name] for name in self.roles if name in blocks}
 
@@ -163,7 +245,7 @@ class View:
     def labels(self) -> np.ndarray | None:
         """Codes of the classes or targets, in the first fit, if a role holds them."""
         for number in self.fits:
-            labels = self._runs[number].labels
+            labels = self.brought[number].labels
             for name in self.roles:
                 if name in labels:
                     return labels[name]
@@ -197,7 +279,7 @@ class View:
                 continue
             if operation not in (None, seen.operation):
                 continue
-            n_rows = self._runs[seen.run].n_rows
+            n_rows = self.brought[seen.run].n_rows
             for where, array in seen.arrays():
                 if place is not None and place not in where:
                     continue
@@ -222,6 +304,17 @@ class View:
     ) -> Matrix:
         """One of :meth:`matrices`, by its position; the last by default.
 
+        Parameters
+        ----------
+        sender, operation, place : str, default=None
+            As for :meth:`matrices`.
+        epoch : int, default=-1
+            Which one of those.
+
+        Returns
+        -------
+        matrix : Matrix
+
         Raises
         ------
         ValueError
@@ -236,12 +329,17 @@ class View:
         return found[epoch]
 
     def kinds(self) -> list[tuple[str, str]]:
-        """Sender and operation of what was received, each once."""
+        """Sender and operation of what was received, each once.
+
+        Returns
+        -------
+        kinds : list of tuple of str
+        """
         return list(dict.fromkeys((m.sender, m.operation) for m in self.messages))
 
     def _assemble(self, key, parts):
         run, epoch, sender, operation, place = key
-        n_rows = self._runs[run].n_rows
+        n_rows = self.brought[run].n_rows
         width = int(np.prod(parts[0][1].shape[1:]))
         values = np.full((n_rows, width), np.nan)
         for rows, array in parts:
@@ -260,18 +358,40 @@ class View:
 class Views(Mapping[str, View]):
     """Views of all roles, by name, as :func:`record_views` collects them.
 
-    Attributes
+    Parameters
     ----------
+    seen : list of Seen
+        Everything that crossed.
+    runs : dict of int to Run
+        What was brought to each run.
     roles : list of str
         Everybody who took part.
+
+    See Also
+    --------
+    record_views : Yields them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skvfl import RandomProjectionVFL
+    >>> from skvfl.privacy import record_views
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> with record_views() as views:
+    ...     _ = RandomProjectionVFL(LogisticRegression()).fit(X, y)
+    >>> views.roles
+    ['server', 'party0', 'party1']
+    >>> sorted(views.coalition("server", "party1").blocks)
+    ['party1']
     """
 
-    def __init__(self) -> None:
-        self._seen: list[Seen] = []
-        self._runs: dict[int, _Run] = {}
-        self._sessions: list[tuple[Any, int, Order]] = []
-        self._logs: list[tuple[Any, int]] = []
-        self.roles: list[str] = []
+    def __init__(
+        self, seen: list[Seen], runs: Mapping[int, Run], roles: list[str]
+    ) -> None:
+        self._seen = seen
+        self._runs = runs
+        self.roles = roles
 
     @property
     def n_runs(self) -> int:
@@ -317,123 +437,6 @@ class Views(Mapping[str, View]):
 
     def __repr__(self) -> str:
         return f"<Views of {', '.join(self.roles)} in {self.n_runs} run(s)>"
-
-    # What sessions tell.
-
-    def begin(
-        self,
-        session: Any,
-        members: Sequence[Any],
-        brought: Mapping[str, Any],
-        *,
-        fit: Any,
-    ) -> None:
-        """Write down what each member that is at home here brings to a run."""
-        # A fit may open several sessions, and is one run.
-        number = len(self._runs)
-        if fit is not None:
-            number = next((n for log, n in self._logs if log is fit), number)
-            self._logs.append((fit, number))
-        run = self._runs.setdefault(number, _Run(fit is not None, 0, {}, {}))
-        for name, holding in brought.items():
-            run.n_rows = max(run.n_rows, holding.n_rows)
-            run.blocks[name] = holding.block
-            if holding.labels is not None:
-                run.labels[name] = np.array(holding.labels.values)
-        self._sessions.append((session, number, Order(members, run.n_rows)))
-        for name in (session.centre, *session.names):
-            if name not in self.roles:
-                self.roles.append(name)
-
-    def _of(self, session):
-        """Number of the run that a session belongs to, and which rows are under way."""
-        # By identity, and from the last: a callback may predict, in a session of its
-        # own, while a fit goes on.
-        for each, number, order in reversed(self._sessions):
-            if each is session:
-                return number, order
-        self.begin(session, [], {}, fit=None)
-        return self._of(session)
-
-    def request(
-        self, session: Any, operation: str, requests: Mapping[str, Any], opening: bool
-    ) -> None:
-        """Write down what is asked of whom, before it is."""
-        _, order = self._of(session)
-        arguments = next(iter(requests.values()), [operation, {}])[1]
-        order.before(operation, arguments)
-        for name, (_, sent) in requests.items():
-            self._write(session, session.centre, name, operation, sent, opening)
-
-    def reply(
-        self,
-        session: Any,
-        operation: str,
-        replies: Mapping[str, Any],
-        receiver: str,
-        opening: bool,
-    ) -> None:
-        """Write down what was answered to whom."""
-        self._of(session)[1].after(operation)
-        for name, reply in replies.items():
-            self._write(session, name, receiver, operation, reply, opening)
-
-    def _write(self, session, sender, receiver, operation, content, opening):
-        # What stays inside one organisation is not received by anybody.
-        if sender == receiver:
-            return
-        number, order = self._of(session)
-        # Copied, because whoever has it may go on working in the same memory.
-        copied = copy.deepcopy(content)
-        rows = None if order.rows is None else order.rows.copy()
-        seen = (number, order.epoch, sender, receiver, operation, copied, rows, opening)
-        self._seen.append(Seen(*seen))
-
-    def _close(self):
-        # Sessions, logs and the parties that an order looks at are the estimator's.
-        self._sessions, self._logs = [], []
-
-
-@contextmanager
-def record_views() -> Iterator[Views]:
-    """Record what every role is handed and receives, in fits and predictions.
-
-    The session itself is listened to, whatever the transport, so nothing that crosses
-    is left out. In a simulation the view of a party also has its own columns, and that
-    of the label owner the labels. Work in other threads or processes (``n_jobs``) is
-    not seen, nor is a reply that came too late and was dropped.
-
-    Yields
-    ------
-    views : Views
-        By role: ``"server"``, or the name of a party.
-
-    See Also
-    --------
-    record_communication : How much was sent, not what.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from skvfl import RandomProjectionVFL
-    >>> from skvfl.privacy import record_views
-    >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
-    >>> with record_views() as views:
-    ...     vfl = vfl.fit(X, y)
-    >>> views.roles
-    ['server', 'party0', 'party1', 'party2']
-    >>> views["server"].matrix(sender="party1").values.shape
-    (569, 10)
-    """
-    views = Views()
-    token = listening.set(views)
-    try:
-        yield views
-    finally:
-        listening.reset(token)
-        views._close()
 
 
 def _arrays_in(content, place=()):

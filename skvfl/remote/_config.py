@@ -181,6 +181,9 @@ class PartyConfig:
         Where sessions and refusals are written down.
     active : bool, default=False
         Whether it has the labels, and asks.
+    device : str, default="cpu"
+        Where it trains its networks when it is asked, as torch names it; no peer can
+        say so.
     path : Path
         The file that said all this.
     """
@@ -195,6 +198,7 @@ class PartyConfig:
     store: Path
     audit: Path | None = None
     active: bool = False
+    device: str = "cpu"
     path: Path = field(default=Path())
 
     @classmethod
@@ -291,6 +295,7 @@ class _Reader:
             "store": self._path,
             "audit": self._path,
             "active": _yes_or_no,
+            "device": _text,
             "table": self._table,
             "peers": self._peers,
         }
