@@ -149,7 +149,9 @@ def received(table, y, estimator):
     ]
 
 
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(
+    "name", ["SplitNN", pytest.param("TabVFL", marks=pytest.mark.slow)]
+)
 def test_all_that_others_see_follows_from_the_labels_that_were_drawn(
     name, table, monkeypatch
 ):
@@ -163,6 +165,7 @@ def test_all_that_others_see_follows_from_the_labels_that_were_drawn(
     assert received(table, y, open_one) != received(table, others, open_one)
 
 
+@pytest.mark.slow
 def test_gradients_tell_the_labels_that_were_drawn_and_no_more(table):
     _, y = table
     right = []
