@@ -79,11 +79,14 @@ class Interrupting:
         pass
 
     def on_fit_task_begin(self, estimator, context):
-        if context.task_name.endswith("epoch"):
+        if context.task_name.endswith(("epoch", "iteration")):
             self.seen += 1
 
     def on_fit_task_end(self, estimator, context):
-        if not context.task_name.endswith("epoch") or self.seen != self.epoch:
+        if (
+            not context.task_name.endswith(("epoch", "iteration"))
+            or self.seen != self.epoch
+        ):
             return
         if self.raises:
             raise KeyboardInterrupt
@@ -132,7 +135,8 @@ def test_an_interrupted_fit_is_that_of_its_last_epoch(estimator, raises):
     with pytest.warns(InterruptedFitWarning, match="n_iter_=2 epochs"):
         interrupted.fit(*data)
     assert interrupted.n_iter_ == 2
-    short = clone(estimator).set_params(max_epochs=2)
+    n_epochs = "max_iter" if "Boosting" in repr(estimator) else "max_epochs"
+    short = clone(estimator).set_params(**{n_epochs: 2})
     short.set_params(**({"n_split_epochs": 0} if "FedOnce" in repr(short) else {}))
     if n_before:
         short.set_params(pretraining_epochs=1)
@@ -170,7 +174,7 @@ def test_pretraining_that_is_interrupted_leaves_nothing():
     assert not hasattr(estimator, "loss_curve_")
 
 
-WARM = [name for name in ROUNDS if "FedOnce" not in name]
+WARM = [name for name in ROUNDS if "warm_start" in ROUNDS[name].get_params()]
 
 
 @pytest.mark.parametrize("name", WARM)

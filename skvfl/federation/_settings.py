@@ -138,6 +138,10 @@ def in_words(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | str):
         return value
+    # Before the kinds of numbers, which take long to rule out: every member is told of
+    # all others.
+    if type(value) is list:
+        return [in_words(each) for each in value]
     if isinstance(value, np.bool_ | Integral | Real):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, tuple):
