@@ -6,7 +6,6 @@ import numpy as np
 
 from skvfl._sklearn import HistogramBuilder, n_threads
 
-
 # Cells of which the sums are worth several threads.
 LARGE = 500_000
 
