@@ -97,7 +97,8 @@ def shown(line):
     if line["score"] < -1:
         return f"below {MINUS}1"
     half = line["half"] if line["half"] is not None else 0.0
-    return f"{number(line['score'])} ± {number(min(half, 1.0))}"
+    score = number(line["score"]).replace(f"{MINUS}0.00", "0.00")
+    return f"{score} ± {number(min(half, 1.0))}"
 
 
 def _kind(knows):
@@ -291,7 +292,9 @@ def _guarantees(lines):
 
 
 EVIDENCE = {
-    ("RAP", "parties"): (Evidence(part="party", note="no number reaches a party"),),
+    ("RAP", "parties"): (
+        Evidence(part="without labels", note="no number reaches a party"),
+    ),
     ("RAP", "nothing known"): (
         Evidence(
             ("EqualRowsAttack",),
@@ -339,10 +342,20 @@ EVIDENCE = {
         Evidence(("no attack: it is sent them",), "labels", note="Labels are secrets."),
     ),
     ("vFedSec", "collusion"): (
-        Evidence(("CollusionAttack",), part="working together"),
+        Evidence(
+            ("CollusionAttack",),
+            part="working together",
+            protects=False,
+            note="All others were in league with the server.",
+        ),
     ),
     ("vFedSec", "cluster gradients"): (
-        Evidence(("ClusterGradientAttack",), setting="clusters"),
+        Evidence(
+            ("ClusterGradientAttack",),
+            setting="clusters",
+            note="The data sets have no clusters. In the package's tests the attack finds "
+            "rows without masks, and nothing with them.",
+        ),
     ),
     ("FedOnce", "representations"): (Evidence(("InversionAttack",), protects=False),),
     ("FedOnce", "noise on representations"): (Evidence(defence="representations"),),
@@ -359,7 +372,7 @@ EVIDENCE = {
         Evidence(("InversionAttack", "AttributeInferenceAttack"), ""),
     ),
     ("APC-VFL", "no gradients"): (
-        Evidence(part="party", note="only which rows are aligned"),
+        Evidence(part="without labels", note="only which rows are aligned"),
     ),
     ("TabVFL", "layer"): (
         Evidence(("HyperplaneAttack",), setting="pretraining"),
