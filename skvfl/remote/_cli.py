@@ -47,6 +47,10 @@ file = "{name}.csv"             # or .parquet
 # min_noise = 0.1               # fedonce: on what leaves
 # max_epsilon = 4.0             # fedonce: of a fit
 # total_epsilon = 20.0          # fedonce: of all fits together
+#
+# With whom a peer may bring {name} together in vFedSec; without any, with anybody:
+# [partners.shop]
+# certificate = "shop.pem"
 """
 
 

@@ -89,6 +89,7 @@ class Policy:
 
     def __init__(self, config: PartyConfig) -> None:
         self.name = config.name
+        self._partners = set(config.partners)
         self._rules = {name: peer.allow for name, peer in config.peers.items()}
         self._counts = _Counts(config.store / "counts.sqlite")
 
@@ -137,8 +138,8 @@ class Policy:
         self._check_encoder(rule, role, said)
         self._check_sizes(rule, said)
         self._check_width(rule, method, said)
-        if method == "vfedsec" and said.get("masked") is not True and not rule.unmasked:
-            self._refuse("vFedSec without masks is not allowed")
+        if method == "vfedsec":
+            self._check_masks(peer, rule, said)
         run = self._check_noise(rule, role, said)
         self._check_steps(rule, said, n_rows)
         # Last, so that what is refused counts for nothing.
@@ -430,6 +431,20 @@ class Policy:
                 self._refuse(
                     f"{key}={value} is wider than the allowed {rule.max_width}"
                 )
+
+    def _check_masks(self, peer: str, rule: Allowance, said: Mapping[str, Any]) -> None:
+        if said.get("masked") is not True and not rule.unmasked:
+            self._refuse("vFedSec without masks is not allowed")
+        clients = {
+            each for _, each in _walk(said.get("clusters")) if isinstance(each, str)
+        }
+        # A peer could make up another organisation, and know its part of a sum.
+        others = sorted(clients - self._partners - {peer, self.name})
+        if self._partners and others:
+            self._refuse(
+                f"vFedSec with {others} is not allowed, whose certificates are not "
+                f"known here; under [partners] are {_listed(sorted(self._partners))}"
+            )
 
     def _check_steps(
         self, rule: Allowance, said: Mapping[str, Any], n_rows: int

@@ -125,7 +125,7 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             "optimize": Optimize(self.optimizer, self.lr),
             "stream": member.stream("models"),
             "agreement": self.agreement,
-            "ring": own_ring(member),
+            "ring": own_ring(member, self.agreement),
             "partly_held": self.partly_held,
         }
 

@@ -112,7 +112,7 @@ class ServerSettings(AgreedSettings, role="vfedsec.server"):
             self.agreement,
             build(self.cut_width, private_generator(member.stream("models"))),
             Optimize(self.optimizer, self.lr),
-            own_ring(member),
+            own_ring(member, self.agreement),
             self.n_classes,
         )
 
