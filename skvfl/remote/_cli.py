@@ -48,8 +48,7 @@ file = "{name}.csv"             # or .parquet
 # max_epsilon = 4.0             # fedonce: of a fit
 # total_epsilon = 20.0          # fedonce: of all fits together
 #
-# With whom a peer may bring {name} together in vFedSec; without any, with anybody:
-# [partners.shop]
+# [partners.shop]               # with whom vFedSec may bring {name} together
 # certificate = "shop.pem"
 """
 

@@ -519,14 +519,11 @@ class Policy:
             parties = fields.get("parties", ())
             if isinstance(parties, Mapping):
                 parties = parties["tuple"]
-            names = self._sharing(len(parties))
+            # Who shares the rows makes a difference, by their number and not by name.
+            names = (self.name, *(f"peer {i}" for i in range(1, len(parties))))
             return SampledGaussian(**given, parties=names)
         except (AttributeError, KeyError, TypeError, ValueError):
             self._refuse("what is said of noisy steps is no sampled Gaussian")
-
-    def _sharing(self, n_parties: int) -> tuple[str, ...]:
-        """Names of those who share rows, who make a difference by their number."""
-        return (self.name, *(f"peer {i}" for i in range(1, n_parties)))
 
     def _check_epsilon(self, rule: Allowance, runs: list[Any]) -> None:
         from skvfl.privacy import account_privacy
@@ -548,12 +545,7 @@ class Policy:
             most = rule.total_epsilon
             if most is None:
                 return
-            runs = [
-                self._run({**dict(zip(_NOISY, each, strict=True)), "parties": shared})
-                for *each, n_parties in spent
-                for shared in [self._sharing(n_parties)]
-            ]
-            total = account_privacy(runs, rule.delta).epsilon
+            total = account_privacy(map(self._run, spent), rule.delta).epsilon
             if not total <= most * (1 + 1e-6):
                 self._refuse(
                     f"with this fit epsilon={total:.3g} at delta={rule.delta:g} is "
@@ -561,7 +553,7 @@ class Policy:
                 )
 
     def _count(self, peer: str, amounts: Mapping[str, tuple[int, int]]) -> None:
-        """Add to counts of the day, to all or to none; amounts come with limits."""
+        """Add amounts to counts of the day, all or none; limits come with them."""
         lacking = self._counts.take(peer, amounts)
         if lacking is not None:
             what, left = lacking
@@ -599,7 +591,7 @@ class _Counts:
         return None
 
     @contextmanager
-    def spending(self, peer: str, run: Any) -> Iterator[list[tuple[Any, ...]]]:
+    def spending(self, peer: str, run: Any) -> Iterator[list[dict[str, Any]]]:
         """Add noisy steps to those of all days, unless the block fails."""
         with closing(self._open()) as file:
             file.execute("BEGIN IMMEDIATE")
@@ -609,10 +601,14 @@ class _Counts:
                     "noise, parties) DO UPDATE SET steps = steps + excluded.steps",
                     (peer, *(getattr(run, each) for each in _NOISY), len(run.parties)),
                 )
-                yield file.execute(
+                rows = file.execute(
                     "SELECT rate, steps, noise, parties FROM spent WHERE peer = ?",
                     (peer,),
-                ).fetchall()
+                )
+                yield [
+                    {**dict(zip(_NOISY, each, strict=True)), "parties": range(n)}
+                    for *each, n in rows.fetchall()
+                ]
             except BaseException:
                 file.execute("ROLLBACK")
                 raise
