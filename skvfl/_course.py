@@ -161,7 +161,7 @@ class Course:
     def _mark(self, taken):
         """Note where a fit can go on from whose partner is lost later."""
         # Nobody has waited for the epoch before this one to be kept.
-        if self._pending is not None and self.session.settled():
+        if self._pending is not None and _is_settled(self.session):
             self._reached = self._pending
         if (now := taken()) is not None:
             self._pending = now

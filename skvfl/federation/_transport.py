@@ -205,6 +205,10 @@ class Session(ABC):
         """Names of the parties that still owe a reply to a call that skipped them."""
         return set()
 
+    def lost(self) -> set[str]:
+        """Names of those of them that are gone, and come back in no call."""
+        return set()
+
     def halves(self) -> dict[str, Party]:
         """Copies of what the parties have learnt so far, to predict with.
 
