@@ -502,7 +502,9 @@ class Endpoint:
         # Writing takes time and wears out a disk.
         self._policy.check_passes(peer, self._counts[KEEP_EPOCH] - 1, 1)
         shelf = self._store.shelf(peer)
-        kept: str = shelf.keep(self._member.party, about, str(model))
+        # The others of this fit take the place of one before them.
+        tidies = not self._epochs
+        kept: str = shelf.keep(self._member.party, about, str(model), tidies=tidies)
         self._epochs.append(kept)
         for each in self._epochs[:-_EPOCHS_KEPT]:
             shelf.drop(each)
