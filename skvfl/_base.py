@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import fields
+from inspect import signature
 from numbers import Integral
 from threading import Lock
 
@@ -54,6 +55,7 @@ from skvfl.federation._log import current_log
 from skvfl.federation._member import Roster
 from skvfl.federation._replies import Count, Rows, most_columns
 from skvfl.federation._settings import refuse_own
+from skvfl.federation._watching import listening
 from skvfl.partition._names import canonical_order, party_name
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
@@ -204,6 +206,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     _roles: tuple[type[Settings], type[Settings]]
     # Who is told how much the members hold; None is whoever runs the protocol.
     _is_told: str | None = None
+    # Parameters that a dict may say for each party.
+    _by_party: tuple[str, ...] = ()
     # Whether every member is asked once, when the run is opened.
     _one_round = False
 
@@ -337,11 +341,31 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """What one party is told; by default the parameters that its role names."""
         kind = self._roles[name == self._active]
         said = {
-            each.name: getattr(self, each.name)
+            each.name: self._of(each.name, name)
             for each in fields(kind)
             if each.name != "transformer"
         }
         return kind(transformer=self._transformer(name), **said)
+
+    def _of(self, parameter, name, names=None):
+        """A parameter as one party is told it; a dict says it for each by name."""
+        value, names = getattr(self, parameter), names or self._names
+        if parameter not in self._by_party or not isinstance(value, dict):
+            return value
+        if unknown := [each for each in value if each not in names]:
+            raise ValueError(
+                f"{parameter} names {unknown}, which are no parties; they are "
+                f"{[*names]}"
+            )
+        if name in value:
+            return value[name]
+        # Whoever holds no column, as an active party may, has no use for it.
+        if name in self.partition_.parties_ and name not in self._holders:
+            return signature(type(self)).parameters[parameter].default
+        raise ValueError(
+            f"{parameter} has nothing for party {name!r}; it names {[*value]}: give it "
+            "for every party with columns"
+        )
 
     def _transformer(self, name):
         """What prepares a party's columns: a word, or a transformer of the user's."""
@@ -515,6 +539,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
         due = self._due(roster, opening)
+        listener = listening.get()
+        if listener is not None:
+            # Before a transport takes it to another process.
+            brought = {member.name: member.holding for member in members}
         # Members at home have their rows already; the others are told which to take.
         if roster.rows is not None:
             home = {member.name for member in members}
@@ -525,6 +553,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
+        if listener is not None:
+            # A fit that opens several sessions is known by its one log.
+            fit = getattr(self, "communication_", log) if fitting else None
+            listener.begin(session, members, brought, fit=fit)
         try:
             # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)

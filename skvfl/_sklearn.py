@@ -27,9 +27,18 @@ from sklearn.utils.validation import (
     _num_samples,
 )
 
+try:
+    from sklearn.ensemble._hist_gradient_boosting.histogram import HistogramBuilder
+    from sklearn.utils._openmp_helpers import (
+        _openmp_effective_n_threads as n_threads,
+    )
+except ImportError:  # compiled code that no version promises; numpy does it, too
+    HistogramBuilder = n_threads = None
+
 __all__ = [
     "CallbackSupportMixin",
     "HasMethods",
+    "HistogramBuilder",
     "Interval",
     "Options",
     "StrOptions",
@@ -44,6 +53,7 @@ __all__ = [
     "_safe_indexing",
     "_safe_set_output",
     "check_instances",
+    "n_threads",
     "validate_params",
     "whole_or_unchanged",
 ]

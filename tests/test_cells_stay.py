@@ -28,6 +28,7 @@ from skvfl import (
     TabVFLClassifier,
     VerticalPartitioner,
     VFedSecClassifier,
+    VFLBoostingClassifier,
 )
 from skvfl.alignment import align
 from skvfl.exceptions import PartyError
@@ -70,6 +71,7 @@ ESTIMATORS = [
     FedOnceClassifier(**QUICK),
     APCVFLClassifier(**QUICK),
     TabVFLClassifier(**QUICK),
+    VFLBoostingClassifier(max_iter=1, random_state=0),
 ]
 TRANSFORMERS = [
     GaussianProjection(random_state=0),

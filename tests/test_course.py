@@ -23,6 +23,8 @@ from skvfl import (
     TabVFLRegressor,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl.exceptions import InterruptedFitWarning, PartyError
 from skvfl.federation import Party
@@ -31,8 +33,9 @@ X, y = load_breast_cancer(return_X_y=True)
 X, y = X[:200, :12], y[:200]
 NUMBERS = [each[:200] for each in load_diabetes(return_X_y=True)]
 QUICK = {"parties": 2, "max_epochs": 4, "batch_size": 50, "random_state": 0}
-GUEST = {"guest": NoiseAsTargetsEncoder(max_epochs=2)}
+GUEST = {"local_encoder": NoiseAsTargetsEncoder(max_epochs=2)}
 TABNET = {"n_steps": 1, "pretraining_epochs": 1}
+TREES = {"parties": 2, "max_iter": 4, "max_leaf_nodes": 6, "random_state": 0}
 # Each, and the number of scores: an epoch whose model predicts has one.
 METHODS = {
     "RAP": (RandomProjectionVFL(LogisticRegression(), random_state=0), 1),
@@ -41,6 +44,7 @@ METHODS = {
     "FedOnce": (FedOnceClassifier(**QUICK, n_split_epochs=2), 6),
     "FedOnce, private": (FedOnceClassifier(**QUICK, epsilon=8), 4),
     "APC-VFL": (APCVFLClassifier(**QUICK), 1),
+    "Boosting": (VFLBoostingClassifier(**TREES), 4),
     "TabVFL": (TabVFLClassifier(**QUICK, **TABNET), 4),
 }
 ROUNDS = {
@@ -51,6 +55,8 @@ ROUNDS = {
     "vFedSec, regression": VFedSecRegressor(**QUICK),
     "FedOnce": FedOnceClassifier(**QUICK, **GUEST),
     "FedOnce, regression": FedOnceRegressor(**QUICK, **GUEST, n_split_epochs=2),
+    "Boosting": VFLBoostingClassifier(**TREES),
+    "Boosting, early stopping": VFLBoostingRegressor(**TREES, early_stopping=True),
     "TabVFL": TabVFLClassifier(**QUICK, **TABNET),
     "TabVFL, regression": TabVFLRegressor(**QUICK, **TABNET),
 }
@@ -229,6 +235,7 @@ def test_an_interrupted_fit_goes_on_with_a_warm_start():
         "FedOnce": ["training"],
         "APC-VFL": ["training, encode"],
         "TabVFL": ["pretraining", "training"],
+        "Boosting": ["training"],
     }.items(),
 )
 def test_losses_are_drawn(name, labels):

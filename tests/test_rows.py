@@ -31,6 +31,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
     compare,
 )
 from skvfl._rows import apply, rows_without_values
@@ -44,6 +46,7 @@ from skvfl.exceptions import (
 COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
 QUICK = {"parties": PARTIES, "max_epochs": 1, "batch_size": 16, "random_state": 0}
+TREES = {"parties": PARTIES, "max_iter": 2, "min_samples_leaf": 5, "random_state": 0}
 ESTIMATORS = {
     "RAP": RandomProjectionVFL(LogisticRegression(), parties=PARTIES, random_state=0),
     "RAP regressor": RandomProjectionVFL(Ridge(), parties=PARTIES, random_state=0),
@@ -55,6 +58,8 @@ ESTIMATORS = {
     "TabVFL regressor": TabVFLRegressor(**QUICK, n_steps=2),
     "vFedSec": VFedSecClassifier(**QUICK),
     "vFedSec regressor": VFedSecRegressor(**QUICK),
+    "Boosting": VFLBoostingClassifier(**TREES),
+    "Boosting regressor": VFLBoostingRegressor(**TREES),
 }
 APC = {"APC-VFL": APCVFLClassifier(**QUICK), "APC regressor": APCVFLRegressor(**QUICK)}
 each = pytest.mark.parametrize("name", ESTIMATORS)
@@ -393,7 +398,7 @@ def test_a_step_of_a_pipeline_is_refused_as_well(name, data):
 def test_a_guests_encoder_is_refused_as_well(data):
     guest = {"b": Changes(fewer), "c": PCA(1)}
     with pytest.raises(ValueError, match="party 'b': its transformer gave 59 rows"):
-        build("FedOnce", guest=guest).fit(data.X, data.y)
+        build("FedOnce", local_encoder=guest).fit(data.X, data.y)
 
 
 @pytest.mark.parametrize(

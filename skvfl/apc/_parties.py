@@ -91,7 +91,7 @@ class ActiveSettings(PassiveSettings, role="apc.active"):
     Parameters
     ----------
     model : classifier or regressor
-        The estimator's ``classifier`` or ``regressor``, or what stands for it.
+        The estimator's own ``estimator``, or what stands for it.
     """
 
     joint_encoder: Any = field(metadata={"stream": "joint"})

@@ -24,6 +24,7 @@ from skvfl.federation._replies import (
     all_finite,
     check_replies,
 )
+from skvfl.federation._watching import listening
 
 Measure = tuple[int, bool]
 _MOST_COLUMNS = 1 << 24
@@ -51,6 +52,24 @@ class Session(ABC):
     ----------
     parties : dict of str to Party
         The parties, once the session has ended well.
+
+    See Also
+    --------
+    Transport : Opens one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skvfl import CommunicationLog, LocalTransport
+    >>> from skvfl.federation import TransformerParty
+    >>> log = CommunicationLog()
+    >>> shop = TransformerParty("shop", StandardScaler()).holding(np.ones((4, 3)))
+    >>> with LocalTransport().connect([shop], log) as session:
+    ...     session.begin_round()
+    ...     replies = session.call("fit_transform")
+    >>> replies["shop"].shape, log.n_messages
+    ((4, 3), 1)
     """
 
     # Whether ``halves`` lets partners elsewhere keep theirs, which may be lost later.
@@ -132,7 +151,11 @@ class Session(ABC):
                 requests[name] = [operation, {**arguments, **own}]
         expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
         self._expected = expected
+        listener = listening.get()
         try:
+            # Before the exchange, because a party may write into what it is sent.
+            if listener is not None:
+                listener.request(self, operation, requests, opening)
             # Interrupts included: no party may keep its table, or its process, for a
             # run that nobody goes on with.
             exchanged = self._exchange(requests, skip_late)
@@ -149,6 +172,8 @@ class Session(ABC):
             if received[0]:
                 self.log.record(name, receiver, operation, *received, opening=opening)
             replies[name] = answered
+        if listener is not None:
+            listener.reply(self, operation, replies, receiver, opening)
         try:
             # After all are logged: a refused reply has crossed as well.
             check_replies(replies, expected, operation)
@@ -158,11 +183,33 @@ class Session(ABC):
         return replies
 
     def ask(self, party: str, operation: str, **arguments: Any) -> Any:
-        """Reply of one party; see :meth:`call`."""
+        """Reply of one party; see :meth:`call`.
+
+        Parameters
+        ----------
+        party : str
+            Name of the party.
+        operation : str
+            Name of the operation.
+        **arguments : arrays, scalars, strings, lists and dicts
+            What :meth:`call` takes.
+
+        Returns
+        -------
+        reply : reply
+        """
         return self.call(operation, to=[party], **arguments)[party]
 
     def tell(self, operation: str, **arguments: Any) -> None:
-        """Ask parties for an operation that has no answer; see :meth:`call`."""
+        """Ask parties for an operation that has no answer; see :meth:`call`.
+
+        Parameters
+        ----------
+        operation : str
+            Name of the operation.
+        **arguments : arrays, scalars, strings, lists and dicts
+            What :meth:`call` takes.
+        """
         self.call(operation, reply=NOTHING, **arguments)
 
     def open(
@@ -284,6 +331,18 @@ class Transport(ABC):
     ----------
     timeout : float or None
         Seconds to wait for a party's reply; for as long as the party lives if None.
+
+    See Also
+    --------
+    skvfl.LocalTransport : All parties in this process.
+    skvfl.ProcessTransport : Every party in a process of its own.
+
+    Examples
+    --------
+    >>> from skvfl import LocalTransport
+    >>> from skvfl.federation import Transport
+    >>> isinstance(LocalTransport(), Transport)
+    True
     """
 
     timeout: float | None = None
@@ -295,7 +354,21 @@ class Transport(ABC):
         log: CommunicationLog,
         centre: str = "server",
     ) -> Session:
-        """Hand the parties over and open a session with them."""
+        """Hand the parties over and open a session with them.
+
+        Parameters
+        ----------
+        parties : sequence of Member or Party
+            With what they hold.
+        log : CommunicationLog
+            Where messages are recorded.
+        centre : str, default="server"
+            Name of the organisation that runs the protocol.
+
+        Returns
+        -------
+        session : Session
+        """
 
 
 class LocalTransport(Transport):

@@ -70,7 +70,9 @@ def make_plan(once, encoders, n_rows):
     if once.epsilon is None:
         return None
     _question_delta(once.delta, n_rows)
-    require_plain_steps("the host", once, ["early_stopping", "weight_decay"])
+    # Noise by the longest gradient would let one row move the noise of all others.
+    forbidden = ["early_stopping", "weight_decay", "gradient_noise"]
+    require_plain_steps("the host", once, forbidden)
 
     learning = [
         name

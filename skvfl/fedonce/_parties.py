@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 
+from skvfl._random import keyed_noise
 from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError, StateError
 from skvfl.federation import Holding, Settings, operation, serving
@@ -24,7 +22,7 @@ from skvfl.nn._private import PrivateSGD, PrivateSteps, PrivateTraining
 from skvfl.nn._steps import TINY, public_order, tensor
 from skvfl.nn._training import Training
 from skvfl.privacy import SampledGaussian
-from skvfl.splitnn._parties import Inputs, SplitParty, TopParty
+from skvfl.splitnn._parties import GradientNoise, Inputs, SplitParty, TopParty
 from skvfl.splitnn._parties import Training as Optimizing
 
 
@@ -110,7 +108,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
 
     Parameters
     ----------
-    guest : transformer
+    local_encoder : transformer
         Its encoder.
     run : dict or None, default=None
         Under a budget, the fields of a SampledGaussian: the noisy steps to take.
@@ -118,7 +116,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
         None without a budget.
     """
 
-    guest: Any = field(metadata={"stream": "guests"})
+    local_encoder: Any = field(metadata={"stream": "guests"})
     representation_noise: float
     lr: float
     optimizer: Any = None
@@ -128,7 +126,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
 
     def make(self, member):
         """A guest, with an encoder and a key of its own."""
-        encoder = self.guest
+        encoder = self.local_encoder
         if self.max_grad_norm is not None and isinstance(
             encoder, NoiseAsTargetsEncoder
         ):
@@ -159,9 +157,9 @@ class HostSettings(Settings, role="fedonce.host"):
         Under a budget, the fields of a SampledGaussian: the noisy steps to take.
     """
 
-    local: Any
-    local_width: int
-    host: Any
+    bottom: Any
+    cut_width: int
+    top: Any
     max_epochs: int
     batch_size: int
     lr: float
@@ -182,11 +180,11 @@ class HostSettings(Settings, role="fedonce.host"):
             member.name,
             member.transformer(self.transformer),
             Build(
-                self.local, self.local_width, name="local", trains=False, check=check
+                self.bottom, self.cut_width, name="bottom", trains=False, check=check
             ),
             _optimize(self),
             member.stream("models"),
-            Build(self.host, codec.n_outputs, name="host", check=check),
+            Build(self.top, codec.n_outputs, name="top", check=check),
             codec,
         )
         party.hold(OneRound(self, member.stream("once")))
@@ -195,7 +193,15 @@ class HostSettings(Settings, role="fedonce.host"):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSettings(Settings, role="fedonce.split"):
-    """Nothing: parties of the one round go on with what they have learnt."""
+    """Parties of the one round go on with what they have learnt.
+
+    Parameters
+    ----------
+    gradient_noise : float, default=0.0
+        The estimator's parameter of this name, at the host.
+    """
+
+    gradient_noise: float = 0.0
 
     def make(self, member):
         """The fitted party, with fresh randomness."""
@@ -203,18 +209,14 @@ class SplitSettings(Settings, role="fedonce.split"):
         # difference.
         party = member.go_on()
         party.hold(Afterwards(member.stream("afterwards")))
+        if self.gradient_noise:
+            party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
         return party
 
 
 def _optimize(told):
     """A party's own optimiser for split learning."""
-    optimizer = told.optimizer
-    # Told only where it is set, because not every optimiser knows a weight decay; that
-    # which stands for None is made without one.
-    if told.weight_decay:
-        optimizer = torch.optim.Adam if optimizer is None else optimizer
-        optimizer = partial(optimizer, weight_decay=told.weight_decay)
-    return Optimize(optimizer, told.lr)
+    return Optimize(told.optimizer, told.lr, weight_decay=told.weight_decay)
 
 
 def _run_of(fields):
@@ -657,34 +659,3 @@ def _as_it_is(sent):
 def _inner_products(outputs, gradients):
     """What has the given gradients, row by row."""
     return (outputs * gradients).sum(dim=1)
-
-
-def keyed_noise(key, rows, n_columns):
-    """Standard normal numbers that are a secret function of each row.
-
-    The same row always gives the same numbers, so that asking again does not average
-    them away; without the key they cannot be told from independent draws.
-
-    Parameters
-    ----------
-    key : bytes of length 32
-        The secret.
-    rows : ndarray of shape (n_rows, n_inputs)
-        What the numbers depend on.
-    n_columns : int
-        How many numbers for each row.
-
-    Returns
-    -------
-    noise : ndarray of shape (n_rows, n_columns), dtype float64
-    """
-    # Equal rows have equal bytes: in double precision, and without the sign of zero.
-    rows = np.ascontiguousarray(rows, dtype=np.float64) + 0.0
-    # A sponge keyed by a prefix lets nobody go on from a digest, as older hashes do.
-    digests = [
-        hashlib.shake_256(key + row.tobytes()).digest(8 * n_columns) for row in rows
-    ]
-    words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, n_columns)
-    uniform = (words >> np.uint64(11)) * 2.0**-53 + 2.0**-54
-    # The largest number rounds to 1, whose normal number would be infinite.
-    return ndtri(np.minimum(uniform, 1 - 2.0**-53))

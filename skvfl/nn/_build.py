@@ -223,12 +223,15 @@ class Optimize:
         Learning rate.
     max_grad_norm : float or None, default=None
         Norm that longer gradients are scaled down to.
+    weight_decay : float, default=0.0
+        Of the optimiser.
     """
 
-    def __init__(self, optimizer, lr, max_grad_norm=None):
+    def __init__(self, optimizer, lr, max_grad_norm=None, weight_decay=0.0):
         self.optimizer = optimizer
         self.lr = lr
         self.max_grad_norm = max_grad_norm
+        self.weight_decay = weight_decay
 
     def __call__(self, parameters):
         """Optimiser of these parameters."""
@@ -238,7 +241,11 @@ class Optimize:
         optimizer = self.optimizer if own else FusedAdam
         # Each party clips by the norm of its own gradients: a norm over all would have
         # to cross, and would tell of the others.
-        optimizer = optimizer(parameters, lr=self.lr)
+        settings = {"lr": self.lr}
+        # Told only where it is set, because not every optimiser knows a weight decay.
+        if self.weight_decay:
+            settings["weight_decay"] = self.weight_decay
+        optimizer = optimizer(parameters, **settings)
         if self.max_grad_norm is None:
             return optimizer
         return ClippedSteps(optimizer, parameters, self.max_grad_norm)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from skvfl.exceptions import ConfigurationError, RefusedError
 
-METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 # What these put out cannot be undone without the matrix or network that they draw; a
 # scaler instead of one of them would send the columns as they are.
 ENCODERS = (
@@ -35,7 +35,8 @@ class Allowance:
     Parameters
     ----------
     methods : tuple of str
-        Which of ``rap``, ``splitnn``, ``fedonce``, ``apc``, ``vfedsec``, ``tabvfl``.
+        Which of ``rap``, ``splitnn``, ``fedonce``, ``apc``, ``vfedsec``, ``tabvfl``,
+        ``boosting``.
     columns : tuple of str
         Columns that may be learnt from, in the order in which they are used.
     min_rows : int

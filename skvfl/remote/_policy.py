@@ -41,6 +41,7 @@ OPERATIONS = {
         *("begin_finetuning", "begin_epoch", "forward", "backward", "finish"),
         *("represent", "remember", "recall", "explain"),
     },
+    "boosting": {"prepare", "begin_trees", "add_up", "split", "finish", "route"},
     "ids": {"describe_ids", "mask_ids", "agree_on_ids"},
 }
 # The parts that a partner plays; the others belong to whoever asks.
@@ -51,11 +52,12 @@ _ROLES = {
     "apc": ("apc.passive",),
     "vfedsec": ("vfedsec.passive",),
     "tabvfl": ("tabvfl.guest",),
+    "boosting": ("boosting.passive",),
 }
 # Settings that say what a partner's columns go through before they leave.
 _ENCODER = {
     "rap.party": "projection",
-    "fedonce.guest": "guest",
+    "fedonce.guest": "local_encoder",
     "apc.passive": "local_encoder",
 }
 # What these answer with has no part for each row: masked ids, draws, keys, and
@@ -64,10 +66,12 @@ _OF_NO_ROW = {
     *("mask_ids", "commit", "reveal"),
     *("offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
     *("backward", "update"),
+    # Sums, and bits of splits: what they say of a row was looked at before the run.
+    *("begin_trees", "add_up", "split", "route"),
 }
 # Keys of numbers that say how large a network is, and how deep.
 _WIDTHS = {
-    *("bottom", "module", "hidden_layer_sizes", "n_components", "cut_width"),
+    *("bottom", "hidden_layer_sizes", "n_components", "cut_width"),
     *("n_d", "n_a"),
 }
 _DEPTHS = {"n_steps", "n_independent", "n_shared"}
@@ -138,6 +142,13 @@ class Policy:
         self._check_encoder(rule, role, said)
         self._check_sizes(rule, said)
         self._check_width(rule, method, said)
+        n_columns = len(list(columns))
+        if method == "boosting" and n_columns > rule.max_width:
+            self._refuse(
+                f"from sums of boosting the bins of {n_columns} columns can be "
+                f"computed, and {rule.max_width} is the largest number of values for "
+                "one row that is allowed"
+            )
         if method == "vfedsec":
             self._check_masks(peer, rule, said)
         run = self._check_noise(rule, role, said)
@@ -410,7 +421,7 @@ class Policy:
         """Networks of others' wishes take this organisation's memory and time."""
         limits = dict.fromkeys(_WIDTHS, rule.max_layer)
         limits |= dict.fromkeys(_DEPTHS, _MOST_LAYERS)
-        limits["max_epochs"] = rule.max_epochs
+        limits["max_epochs"] = limits["max_iter"] = rule.max_epochs
         for key, value in _walk(said):
             most = limits.get(key)
             if isinstance(value, list) and key in _WIDTHS and len(value) > _MOST_LAYERS:
@@ -476,10 +487,10 @@ class Policy:
                 f"allowed, {rule.min_noise:g}"
             )
         if rule.min_noise > 0:
-            self._check_range(said["guest"])
+            self._check_range(said["local_encoder"])
         if rule.max_epsilon is None:
             return None
-        encoder = said["guest"]
+        encoder = said["local_encoder"]
         if encoder["name"] == "RandomFeaturesEncoder":
             return None  # looks at the number of columns alone
         if encoder["name"] != "NoiseAsTargetsEncoder":

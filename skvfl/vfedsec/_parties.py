@@ -122,7 +122,9 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             "name": member.name,
             "transformer": member.transformer(self.transformer),
             "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
-            "optimize": Optimize(self.optimizer, self.lr),
+            "optimize": Optimize(
+                self.optimizer, self.lr, weight_decay=self.weight_decay
+            ),
             "stream": member.stream("models"),
             "agreement": self.agreement,
             "ring": own_ring(member, self.agreement),

@@ -111,7 +111,7 @@ class ServerSettings(AgreedSettings, role="vfedsec.server"):
             member.name,
             self.agreement,
             build(self.cut_width, private_generator(member.stream("models"))),
-            Optimize(self.optimizer, self.lr),
+            Optimize(self.optimizer, self.lr, weight_decay=self.weight_decay),
             own_ring(member, self.agreement),
             self.n_classes,
         )

@@ -22,7 +22,7 @@ from skvfl.remote._grpc import Server, run
 from skvfl.remote._keys import make_keys
 from skvfl.remote._organisation import Organisation
 
-METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 PLENTY = {
     "methods": METHODS,
     "min_rows": 1,

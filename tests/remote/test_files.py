@@ -138,11 +138,11 @@ APC = dict.fromkeys(("local_encoder", "joint_encoder", "active_encoder"), NETWOR
 METHODS = {
     "RAP": RandomProjectionVFL(LogisticRegression()),
     "RAP, targets": RandomProjectionVFL(Ridge()),
-    "FedOnce": FedOnceClassifier(guest=GUEST, **SHORT),
-    "FedOnce, targets": FedOnceRegressor(guest=GUEST, **SHORT),
+    "FedOnce": FedOnceClassifier(local_encoder=GUEST, **SHORT),
+    "FedOnce, targets": FedOnceRegressor(local_encoder=GUEST, **SHORT),
     "FedOnce, budget": FedOnceClassifier(epsilon=5.0, delta=1e-3, **SHORT),
     "FedOnce, budget of guests": FedOnceClassifier(
-        guest=GUEST, epsilon=5.0, delta=1e-3, **SHORT
+        local_encoder=GUEST, epsilon=5.0, delta=1e-3, **SHORT
     ),
 }
 
@@ -723,7 +723,7 @@ def test_what_a_plan_says_cannot_pose_as_our_words(exchanged):
 def test_settings_are_said_as_python_says_them(tmp_path):
     one = Companies(tmp_path)
     method = FedOnceClassifier(
-        parties=one.files(), active="bank", guest=GUEST, epsilon=5.0, **SHORT
+        parties=one.files(), active="bank", local_encoder=GUEST, epsilon=5.0, **SHORT
     )
     ask = partial(method.fit, one.bank[one.shared], one.y[one.shared])
     (plan,) = one.due(ask)
@@ -731,7 +731,7 @@ def test_settings_are_said_as_python_says_them(tmp_path):
     (plan,) = one.due(ask)
     words = show_plan(plan, one.config)
     assert "a fit of FedOnce, as its 'guest'" in words
-    assert "guest: NoiseAsTargetsEncoder(batch_size=" in words
+    assert "local_encoder: NoiseAsTargetsEncoder(batch_size=" in words
     assert "n_components=6" in words
     assert "how many noisy steps you took" in words
 
@@ -789,7 +789,7 @@ def test_scores_of_epochs_are_refused_in_words(tmp_path):
     shared = one.bank[one.shared], one.y[one.shared]
 
     def fit():
-        vfl = FedOnceClassifier(parties=one.files(), guest=GUEST, **SHORT)
+        vfl = FedOnceClassifier(parties=one.files(), local_encoder=GUEST, **SHORT)
         monitor = ScoringMonitor(scoring="accuracy")
         vfl.set_callbacks(monitor).fit(*shared)
         return monitor.get_logs()

@@ -31,7 +31,7 @@ METHODS = {
     "SplitNN": SplitNNClassifier(random_state=0),
     "vFedSec": VFedSecClassifier(random_state=0),
     "TabVFL": TabVFLClassifier(
-        random_state=0, pretraining_epochs=1, n_steps=2, on_failure="raise"
+        random_state=0, pretraining_epochs=1, n_steps=2, missing_party="raise"
     ),
 }
 each_method = pytest.mark.parametrize("name", METHODS)
@@ -180,7 +180,7 @@ def test_tabvfl_goes_on_without_a_partner_that_is_gone(lost, tmp_path):
         link = connect(path)
         link.agree(BANK["customer"])
         estimator = clone(METHODS["TabVFL"]).set_params(parties=link)
-        estimator.set_params(max_epochs=N_EPOCHS, on_failure="cache")
+        estimator.set_params(max_epochs=N_EPOCHS, missing_party="cache")
         estimator.set_callbacks(Losing(lost, REACHED)).fit(BANK, Y)
         lost.back()
         gone = [epoch for _, epoch, _ in estimator.failures_]
@@ -209,7 +209,7 @@ def _state_of(folder, model):
 
 
 @pytest.mark.parametrize(
-    "params", [{"on_failure": "raise"}, {"early_stopping": True, "max_epochs": 3}]
+    "params", [{"missing_party": "raise"}, {"early_stopping": True, "max_epochs": 3}]
 )
 def test_tabvfl_ends_where_it_needs_a_partner_that_is_gone(params, lost, tmp_path):
     with partners(tmp_path, {"shop": TABLE}) as path:
