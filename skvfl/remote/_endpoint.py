@@ -234,6 +234,13 @@ class Endpoint:
         self._bytes["bytes_sent"] += len(sent)
         return sent
 
+    def refuse(self, peer: str, why: str) -> bytes:
+        """End the session before a frame has arrived as a whole; what says so.
+
+        A refusal, as nobody should take it for an absence.
+        """
+        return self._fail(peer, NO_NUMBER, RefusedError(self._name, f"refused: {why}"))
+
     def close(self, peer: str) -> None:
         """End the session, and drop the table and what belongs to this run."""
         if self._counts or self._was_refused:
@@ -254,7 +261,9 @@ class Endpoint:
 
     def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
         if len(frame) > self.most_bytes:
-            raise self._error(f"a message of {len(frame)} bytes is too long")
+            raise RefusedError(
+                self._name, f"refused: a message of {len(frame)} bytes is too long"
+            )
         try:
             request = _wire.unpack(frame, MOST_HEADER)
         except ValueError as exc:

@@ -484,8 +484,7 @@ class Server:
                     answer for f in frames if (answer := endpoint.answer(name, f))
                 )
             except PartyError as exc:
-                self._audit.record("failed", name, why=exc.message)
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, exc.message)
+                yield from in_pieces([endpoint.refuse(name, exc.message)])
             finally:
                 endpoint.close(name)
 
@@ -617,6 +616,13 @@ def _answer(organisation: Organisation, line: Line, first: bytes | None) -> None
             if answer := endpoint.answer(line.name, frame):
                 for message in in_pieces([answer]):
                     line.send(message)
+    except PartyError as exc:
+        if line.is_lost:
+            raise
+        for message in in_pieces([endpoint.refuse(line.name, exc.message)]):
+            line.send(message)
+        # Whoever hangs up at once is not heard.
+        time.sleep(_STOP_SECONDS)
     finally:
         endpoint.close(line.name)
 
