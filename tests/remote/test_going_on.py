@@ -35,6 +35,13 @@ METHODS = {
     ),
 }
 each_method = pytest.mark.parametrize("name", METHODS)
+first_method = pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "SplitNN" else pytest.param(name, marks=pytest.mark.slow)
+        for name in METHODS
+    ],
+)
 
 
 class Losing:
@@ -151,7 +158,7 @@ def test_an_earlier_fit_survives_a_refit_that_is_lost(lost, tmp_path):
         assert estimator.n_iter_ == 2
 
 
-@each_method
+@first_method
 def test_scores_of_every_epoch(name, tmp_path):
     with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
         scores = {}
