@@ -53,6 +53,7 @@ class Course:
         # Attributes of the last epoch of which all have kept their halves, and of the
         # one after it, of which some have yet to say that they have.
         self._reached = self._pending = None
+        self._has_warned = False
 
     def __enter__(self):
         self.context.call_on_fit_task_begin(**self.rows)
@@ -145,25 +146,37 @@ class Course:
 
     def _attributes(self, so_far):
         """What gives the attributes of what has been learnt so far, or None."""
-        if self.session is None or not self.session.keeps_epochs:
-            return partial(_whole, so_far)
         # Once for an epoch: partners keep their halves anew each time.
         taken = cache(partial(_whole, so_far))
-        if hasattr(self._estimator, "warm_start"):
+        keeps_epochs = self.session is not None and self.session.keeps_epochs
+        if keeps_epochs and hasattr(self._estimator, "warm_start"):
             self._mark(taken)
 
         def settled():
-            # Before that, partners could not say what they predict.
-            if taken() is not None:
+            if taken() is None:
+                self._warn_once()
+            elif keeps_epochs:
+                # Before that, partners could not say what they predict.
                 self.session.settled(wait=True)
             return taken()
 
         return settled
 
+    def _warn_once(self):
+        """Say that callbacks get no model, and so give no scores."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn(
+                "callbacks get no model of some epochs, and give no scores of them: a "
+                "party keeps its half elsewhere (by files it is asked once), or is "
+                "late",
+                UserWarning,
+            )
+
     def _mark(self, taken):
         """Note where a fit can go on from whose partner is lost later."""
         # Nobody has waited for the epoch before this one to be kept.
-        if self._pending is not None and self.session.settled():
+        if self._pending is not None and _is_settled(self.session):
             self._reached = self._pending
         if (now := taken()) is not None:
             self._pending = now

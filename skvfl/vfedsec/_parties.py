@@ -132,7 +132,7 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             ),
             "stream": member.stream("models"),
             "agreement": self.agreement,
-            "ring": own_ring(member),
+            "ring": own_ring(member, self.agreement),
             "partly_held": self.partly_held,
         }
 

@@ -119,7 +119,7 @@ class ServerSettings(AgreedSettings, role="vfedsec.server"):
                 device=member.device,
                 callbacks=member.callbacks,
             ),
-            own_ring(member),
+            own_ring(member, self.agreement),
             self.n_classes,
         )
 

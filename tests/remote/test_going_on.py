@@ -20,6 +20,7 @@ from skvfl import (
     connect,
 )
 from skvfl.exceptions import PartyError, RefusedError
+from skvfl.federation import _wire
 from skvfl.remote._endpoint import Endpoint
 
 N_OWN, N_EPOCHS, REACHED = 4, 5, 3
@@ -29,9 +30,18 @@ TOGETHER = {"bank": slice(0, N_OWN), "shop": slice(N_OWN, None)}
 METHODS = {
     "SplitNN": SplitNNClassifier(random_state=0),
     "vFedSec": VFedSecClassifier(random_state=0),
-    "TabVFL": TabVFLClassifier(random_state=0, pretraining_epochs=1, n_steps=2),
+    "TabVFL": TabVFLClassifier(
+        random_state=0, pretraining_epochs=1, n_steps=2, missing_party="raise"
+    ),
 }
 each_method = pytest.mark.parametrize("name", METHODS)
+first_method = pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "SplitNN" else pytest.param(name, marks=pytest.mark.slow)
+        for name in METHODS
+    ],
+)
 
 
 class Losing:
@@ -148,7 +158,7 @@ def test_an_earlier_fit_survives_a_refit_that_is_lost(lost, tmp_path):
         assert estimator.n_iter_ == 2
 
 
-@each_method
+@first_method
 def test_scores_of_every_epoch(name, tmp_path):
     with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
         scores = {}
@@ -170,6 +180,52 @@ def test_scores_are_predictions_which_a_partner_counts(tmp_path):
         estimator.set_callbacks(ScoringMonitor(scoring="accuracy"))
         with pytest.raises(RefusedError, match="predicted rows are asked for and 0 of"):
             estimator.set_params(max_epochs=5).fit(BANK, Y)
+
+
+def test_tabvfl_goes_on_without_a_partner_that_is_gone(lost, tmp_path):
+    with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
+        link = connect(path)
+        link.agree(BANK["customer"])
+        estimator = clone(METHODS["TabVFL"]).set_params(parties=link)
+        estimator.set_params(max_epochs=N_EPOCHS, missing_party="cache")
+        estimator.set_callbacks(Losing(lost, REACHED)).fit(BANK, Y)
+        lost.back()
+        gone = [epoch for _, epoch, _ in estimator.failures_]
+        assert set(gone) == {REACHED + 1, N_EPOCHS}
+        assert estimator.n_iter_ == N_EPOCHS
+        # Its half is that of the last epoch that it has kept, from which nothing moved.
+        before = clone(estimator).set_params(max_epochs=REACHED).set_callbacks()
+        before.fit(BANK, Y)
+        ours, theirs = (
+            _state_of(tmp_path, each._parties["shop"].model)
+            for each in (estimator, before)
+        )
+        assert len(ours) > 2
+        assert ours == theirs
+        assert estimator.predict(BANK).shape == Y.shape
+        # And it is there when the fit goes on.
+        estimator.set_callbacks().set_params(warm_start=True).fit(BANK, Y)
+        assert estimator.n_iter_ == 2 * N_EPOCHS
+
+
+def _state_of(folder, model):
+    """Bytes of all tensors in a model."""
+    (path,) = (folder / "shop" / "store").rglob(f"{model}.model")
+    nodes = _wire.unpack(path.read_bytes())["state"]["nodes"]
+    return [each[2].tobytes() for each in nodes if each[0] == "tensor"]
+
+
+@pytest.mark.parametrize(
+    "params", [{"missing_party": "raise"}, {"early_stopping": True, "max_epochs": 3}]
+)
+def test_tabvfl_ends_where_it_needs_a_partner_that_is_gone(params, lost, tmp_path):
+    with partners(tmp_path, {"shop": TABLE}) as path:
+        link = connect(path)
+        link.agree(BANK["customer"])
+        estimator = clone(METHODS["TabVFL"]).set_params(parties=link, **params)
+        with pytest.raises(PartyError, match=r"'shop': .*(lost|offline)"):
+            estimator.set_callbacks(Losing(lost, 2)).fit(BANK, Y)
+        assert estimator.n_iter_ == 2
 
 
 @pytest.mark.slow
