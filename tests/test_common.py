@@ -95,7 +95,7 @@ ESTIMATORS = [
     TabVFLRegressor(mask_type="entmax", **LARGER_TABNET),
     FedOnceClassifier(**TRAINING),
     FedOnceClassifier(
-        guest=RandomFeaturesEncoder(), early_stopping=True, n_jobs=2, **TRAINING
+        local_encoder=RandomFeaturesEncoder(), early_stopping=True, n_jobs=2, **TRAINING
     ),
     FedOnceClassifier(epsilon=50.0, delta=0.01, max_epochs=15, batch_size=32),
     FedOnceRegressor(
@@ -104,7 +104,10 @@ ESTIMATORS = [
         **{**TRAINING, "max_epochs": 40, "lr": 0.02},
     ),
     FedOnceRegressor(
-        guest=RandomFeaturesEncoder(), local=(), missing_party="zero", **TRAINING
+        local_encoder=RandomFeaturesEncoder(),
+        bottom=(),
+        missing_party="zero",
+        **TRAINING,
     ),
     VFLBoostingClassifier(**FEW_TREES),
     VFLBoostingClassifier(
@@ -116,7 +119,11 @@ ESTIMATORS = [
     ),
     NoiseAsTargetsEncoder(**TRAINING),
     NoiseAsTargetsEncoder(
-        5, module=(), output_activation="identity", update_every=3, **TRAINING
+        5,
+        hidden_layer_sizes=(),
+        output_activation="identity",
+        update_every=3,
+        **TRAINING,
     ),
     RandomFeaturesEncoder(),
     RandomFeaturesEncoder(3, random_state=0),
@@ -322,7 +329,7 @@ def test_expected_failures_are_those_of_public_estimators_and_argued():
         SplitNNClassifier(),
         VFedSecClassifier(),
         TabVFLClassifier(),
-        FedOnceClassifier(guest=RandomFeaturesEncoder(2)),
+        FedOnceClassifier(local_encoder=RandomFeaturesEncoder(2)),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

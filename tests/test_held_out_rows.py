@@ -48,7 +48,9 @@ MAKE = {
         TabVFLClassifier, **SETTINGS, pretrain=False, n_d=4, n_a=4, n_steps=2
     ),
     "boosting": trees,
-    "fedonce": partial(FedOnceClassifier, **SETTINGS, guest=FunctionTransformer()),
+    "fedonce": partial(
+        FedOnceClassifier, **SETTINGS, local_encoder=FunctionTransformer()
+    ),
 }
 
 
@@ -148,7 +150,7 @@ class Normed(nn.Sequential):
 NORMED = {
     "splitnn": {"bottom": Normed, "top": Normed},
     "vfedsec": {"bottom": Normed, "top": Normed},
-    "fedonce": {"local": Normed, "host": Normed},
+    "fedonce": {"bottom": Normed, "top": Normed},
 }
 
 

@@ -309,7 +309,7 @@ OTHERS = {
         "among .*'mean'",
     ),
     "FedOnce: a guest's name mistyped": (
-        of(FedOnceClassifier, guest={"Shop": PCA(1)}),
+        of(FedOnceClassifier, local_encoder={"Shop": PCA(1)}),
         r"names \['Shop'\].* lacks \['shop'\]: give a transformer",
     ),
     "FedOnce: no budget": (

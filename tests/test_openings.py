@@ -566,7 +566,7 @@ HALVES = {
         "record_server_view": True,
     },
     "rap": {"projection": GaussianProjection(random_state=SEED)},
-    "fedonce": {"guest": {"shop": NoiseAsTargetsEncoder(max_epochs=1)}},
+    "fedonce": {"local_encoder": {"shop": NoiseAsTargetsEncoder(max_epochs=1)}},
 }
 
 
@@ -624,7 +624,7 @@ def test_a_fitted_estimator_keeps_no_table_and_no_session(method):
 
 def test_seeds_are_struck_out_everywhere_and_left_where_they_were():
     given = {
-        "guest": {"shop": make_pipeline(PCA(random_state=SEED))},
+        "local_encoder": {"shop": make_pipeline(PCA(random_state=SEED))},
         "steps": [("a", PCA(random_state=SEED), [1])],
         "kind": PCA,
     }

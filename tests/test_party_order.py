@@ -62,13 +62,17 @@ ESTIMATORS = {
     "FedOnce": FedOnceClassifier(n_split_epochs=1, **SHORT),
     "FedOnce, private": FedOnceClassifier(**PRIVATE),
     "FedOnce, private guests": FedOnceClassifier(
-        guest=NoiseAsTargetsEncoder(3, max_epochs=1), n_split_epochs=1, **PRIVATE
+        local_encoder=NoiseAsTargetsEncoder(3, max_epochs=1),
+        n_split_epochs=1,
+        **PRIVATE,
     ),
     "FedOnce, regression": FedOnceRegressor(representation_noise=0.1, **SHORT),
     "APC-VFL": APCVFLClassifier(**SHORT),
     "APC-VFL, joint": APCVFLClassifier(inference="joint", **SHORT),
     "APC-VFL, regression": APCVFLRegressor(**SHORT),
-    "TabVFL": TabVFLClassifier(failure=ClientFailures(0.4, seed=0), **TABNET),
+    "TabVFL": TabVFLClassifier(
+        failure=ClientFailures(0.4, random_state=0), missing_party="cache", **TABNET
+    ),
     "TabVFL, local": TabVFLClassifier(design="local", **TABNET),
     "TabVFL, local encoder": TabVFLRegressor(design="local_encoder", **TABNET),
 }

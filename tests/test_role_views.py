@@ -73,11 +73,11 @@ ESTIMATORS = {
     "vFedSec": VFedSecClassifier(**SHORT),
     "vFedSec, regression": VFedSecRegressor(early_stopping=True, **SHORT),
     "vFedSec, clusters": VFedSecClassifier(clients={"telco": 2}, **SHORT),
-    "FedOnce": FedOnceClassifier(guest=GUEST, **SHORT),
-    "FedOnce, split": FedOnceRegressor(guest=GUEST, n_split_epochs=2, **SHORT),
+    "FedOnce": FedOnceClassifier(local_encoder=GUEST, **SHORT),
+    "FedOnce, split": FedOnceRegressor(local_encoder=GUEST, n_split_epochs=2, **SHORT),
     "FedOnce, private": FedOnceClassifier(**PRIVATE),
     "FedOnce, private guests": FedOnceClassifier(
-        guest=GUEST, n_split_epochs=1, **PRIVATE
+        local_encoder=GUEST, n_split_epochs=1, **PRIVATE
     ),
     "APC-VFL": APCVFLClassifier(**ENCODERS),
     "APC-VFL, joint": APCVFLClassifier(inference="joint", **ENCODERS),
@@ -314,7 +314,9 @@ def test_cells_that_are_sent_as_they_are_are_found():
         LogisticRegression(), projection=FunctionTransformer()
     )
     views = fit("as it is", as_it_is, overheard=True)
-    once = fit("FedOnce", FedOnceClassifier(guest=FunctionTransformer(), **SHORT))
+    once = fit(
+        "FedOnce", FedOnceClassifier(local_encoder=FunctionTransformer(), **SHORT)
+    )
     for other in ("shop", "telco"):
         for column in raw(other).T:
             assert all(cells_found(v, column) == 1 for v in views.roles.values())

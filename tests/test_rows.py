@@ -400,7 +400,7 @@ def test_a_step_of_a_pipeline_is_refused_as_well(name, data):
 def test_a_guests_encoder_is_refused_as_well(data):
     guest = {"b": Changes(fewer), "c": PCA(1)}
     with pytest.raises(ValueError, match="party 'b': its transformer gave 59 rows"):
-        build("FedOnce", guest=guest).fit(data.X, data.y)
+        build("FedOnce", local_encoder=guest).fit(data.X, data.y)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from math import log
 
 import numpy as np
 from _measure import machine, timed
-from _page import GUIDE, listing, write
+from _page import PAGES, listing, write
 from _record import command, one, run, select
 from sklearn.linear_model import LogisticRegression
 
@@ -265,7 +265,7 @@ def draw(lines):
                 ax.loglog(*points, marker="o", label=method)
         ax.set(xlabel=axis, ylabel="CPU seconds of a fit")
     places.flat[0].legend()
-    figure.savefig(GUIDE / "growth.svg", metadata={"Date": None})
+    figure.savefig(PAGES / "growth.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

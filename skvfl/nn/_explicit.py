@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -168,6 +169,9 @@ class Explicit:
         Added to the gradients, times the parameters.
     """
 
+    # Nobody is told of steps without a graph.
+    watch = None
+
     def __init__(self, networks, lr, weight_decay=0.0):
         self._links = {name: links_of(each) for name, each in networks.items()}
         linear = [x for links in self._links.values() for x in links if type(x) is Link]
@@ -288,26 +292,35 @@ class Recorded:
     ----------
     networks : dict of str to torch.nn.Module
         Any networks.
-    optimize : callable
-        ``optimize(parameters)`` gives the optimiser of all of them.
+    optimize : Optimize
+        Gives the optimiser of all of them, and says where they are trained and who is
+        told of it.
     """
 
     def __init__(self, networks, optimize):
         self._networks = networks
+        self._device = optimize.device
+        self.watch = watch(networks, optimize)
+        # Before an optimiser takes their parameters.
+        for network in networks.values():
+            network.to(self._device)
         self._parameters = [p for n in networks.values() for p in n.parameters()]
-        self._optimizer = optimize(self._parameters)
+        if self.watch is None:
+            self._optimizer = optimize(self._parameters)
+        else:
+            self._optimizer = self.watch.optimizer
 
     def forward(self, name, inputs, further=False):
         """As :meth:`Explicit.forward`."""
-        inputs = inputs.detach().requires_grad_(further)
+        inputs = inputs.detach().to(self._device).requires_grad_(further)
         outputs = self._networks[name](inputs)
-        return outputs.detach(), (inputs, outputs)
+        return outputs.detach().cpu(), (inputs, outputs)
 
     def backward(self, tape, gradient):
         """As :meth:`Explicit.backward`."""
         inputs, outputs = tape
-        outputs.backward(gradient)
-        return inputs.grad
+        outputs.backward(gradient.to(self._device))
+        return None if inputs.grad is None else inputs.grad.cpu()
 
     def rest(self):
         """As :meth:`Explicit.rest`."""
@@ -322,18 +335,39 @@ class Recorded:
         ]
         # Those of the next batch are not added to them, should no step follow.
         self._optimizer.zero_grad()
-        return torch.cat([gradient.detach().ravel() for gradient in gradients])
+        return torch.cat([gradient.detach().ravel() for gradient in gradients]).cpu()
 
     def put(self, vector):
         """As :meth:`Explicit.put`."""
         parts = vector.split([p.numel() for p in self._parameters])
         for parameter, part in zip(self._parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter).clone()
+            # ``to`` alone would copy nothing where it is on the same device.
+            parameter.grad = part.view_as(parameter).clone().to(self._device)
 
     def step(self):
         """Move the parameters that have a gradient."""
+        if self.watch is not None:
+            self.watch.begin_step()
         self._optimizer.step()
         self._optimizer.zero_grad()
+        if self.watch is not None:
+            self.watch.end_step()
+
+
+def watch(networks, optimize):
+    """What tells a party's callbacks of its steps, or None where it has none.
+
+    Parameters
+    ----------
+    networks, optimize
+        As for :class:`Recorded`.
+    """
+    if not optimize.callbacks:
+        return None
+    # Only here: most parties have no callbacks.
+    from skvfl.nn._watched import Watched
+
+    return Watched(networks, optimize, optimize.callbacks, optimize.device)
 
 
 def trainer(networks, optimize):
@@ -353,8 +387,9 @@ def trainer(networks, optimize):
         the default one.
     """
     plain = all(links_of(network) is not None for network in networks.values())
-    if plain and optimize.optimizer is None and optimize.max_grad_norm is None:
-        return Explicit(networks, optimize.lr)
+    usual = optimize.optimizer is None and optimize.max_grad_norm is None
+    if plain and usual and optimize.device == "cpu" and not optimize.callbacks:
+        return Explicit(networks, optimize.lr, optimize.weight_decay)
     return Recorded(networks, optimize)
 
 
@@ -373,6 +408,12 @@ class CrossEntropy:
         gradient = _OPS.nll_loss_backward.default(factors, *given, total)
         return losses, torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
 
+    def gradient(self, outputs, codes):
+        """Gradient of the sum of the losses; its last bits are not a graph's."""
+        gradient = torch.log_softmax(outputs, 1).exp_()
+        gradient.numpy()[np.arange(len(codes)), codes.numpy()] -= 1
+        return gradient
+
 
 class SquaredError:
     """Loss of every row from its number, with its gradient."""
@@ -386,6 +427,10 @@ class SquaredError:
         factors = factors[:, None]
         gradient = _OPS.mse_loss_backward.default(factors, outputs, targets, 0)
         return self(outputs, targets), gradient
+
+    def gradient(self, outputs, targets):
+        """Gradient of the sum of the losses."""
+        return (outputs - targets).mul_(2)
 
 
 def loss_and_gradient(loss, outputs, targets, factors):
@@ -411,13 +456,36 @@ def loss_and_gradient(loss, outputs, targets, factors):
     """
     if hasattr(loss, "with_gradient"):
         return loss.with_gradient(outputs, *targets, factors=factors)
-    if isinstance(outputs, tuple):
-        outputs = tuple(each.detach().requires_grad_() for each in outputs)
+    with torch.enable_grad():
+        if isinstance(outputs, tuple):
+            outputs = tuple(each.detach().requires_grad_() for each in outputs)
+            losses = loss(outputs, *targets)
+            return losses.detach(), torch.autograd.grad(
+                losses, outputs, factors, allow_unused=True
+            )
+        outputs = outputs.detach().requires_grad_()
         losses = loss(outputs, *targets)
-        return losses.detach(), torch.autograd.grad(
-            losses, outputs, factors, allow_unused=True
-        )
-    outputs = outputs.detach().requires_grad_()
-    losses = loss(outputs, *targets)
-    (gradient,) = torch.autograd.grad(losses, outputs, factors)
+        (gradient,) = torch.autograd.grad(losses, outputs, factors)
     return losses.detach(), gradient
+
+
+def loss_gradient(loss, outputs, targets, factors=None):
+    """The gradient alone, as of :func:`loss_and_gradient`.
+
+    Parameters
+    ----------
+    loss, outputs, targets
+        As there. A loss may have ``gradient(outputs, *targets)``, too.
+    factors : torch.Tensor of shape (n_rows,) or None, default=None
+        As there; ones by default.
+
+    Returns
+    -------
+    gradient : torch.Tensor
+    """
+    if hasattr(loss, "gradient"):
+        gradient = loss.gradient(outputs, *targets)
+        return gradient if factors is None else gradient.mul_(factors[:, None])
+    if factors is None:
+        factors = torch.ones(len(outputs))
+    return loss_and_gradient(loss, outputs, targets, factors)[1]

@@ -46,6 +46,7 @@ file = "{name}.csv"             # or .parquet
 # rows_per_day = 10000          # that are predicted
 # min_noise = 0.1               # fedonce: on what leaves
 # max_epsilon = 4.0             # fedonce: of a fit
+# total_epsilon = 20.0          # fedonce: of all fits together
 """
 
 
