@@ -786,6 +786,14 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("classes_", None)
         return as_targets(read_labels(y))
 
+    def _check_label_budget(self):
+        """Refuse what a budget of the labels' privacy does not cover."""
+        if self.label_epsilon is not None and self.class_weight is not None:
+            raise ValueError(
+                "class_weight cannot be used with label_epsilon: rows would weigh what "
+                "their true classes weigh, which gradients show; leave it at None"
+            )
+
     def _read_classes(self, X, y, sample_weight, class_weight):
         """Labels of classes, for the active party; sets ``classes_``."""
         codes = self._encode_classes(y)

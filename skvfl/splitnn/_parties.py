@@ -7,12 +7,14 @@ gradients of the loss with respect to them come down as numbers.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from skvfl._random import branch, keyed_noise, one_way
+from skvfl._targets import drawn_classes
 from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
@@ -123,6 +125,38 @@ class GradientNoise:
         }
 
 
+@dataclass
+class LabelBudget:
+    """Within which labels are drawn at random before anybody learns from them."""
+
+    after: ClassVar = "open"
+    epsilon: float
+    sequence: np.random.SeedSequence
+
+
+def labels_to_learn(party):
+    """The labels that a party holds, or those drawn in their place.
+
+    Parameters
+    ----------
+    party : Party
+        The active one.
+
+    Returns
+    -------
+    labels : Labels
+        With a :class:`LabelBudget`, all that others see of labels follows from these.
+    """
+    labels = party.held(Holding).labels
+    if not party.holds(LabelBudget):
+        return labels
+    budget = party.held(LabelBudget)
+    # From the start of one stream, so that asking again draws the same.
+    rng = np.random.default_rng(budget.sequence)
+    drawn = drawn_classes(labels.values, labels.n_classes, budget.epsilon, rng)
+    return replace(labels, values=drawn)
+
+
 @dataclass(frozen=True)
 class Cut:
     """How a passive party's activations leave.
@@ -193,10 +227,11 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
     top: Any
     aggregation: str = "concat"
     gradient_noise: float = 0.0
+    label_epsilon: float | None = None
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.labels)
+        codec = Codec(member.labels, self.label_epsilon)
         # A top model without parameters will do: the bottom models learn through it.
         top = {"activate": True, "name": "top", "trains": False}
         party = TopParty(
@@ -207,6 +242,8 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
         )
         if self.gradient_noise:
             party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
+        if self.label_epsilon is not None:
+            party.hold(LabelBudget(self.label_epsilon, member.stream("labels")))
         return party
 
 
@@ -492,7 +529,7 @@ class TopParty(BottomParty):
             self._top = self._build_top(n_inputs, self._generator)
         # One optimiser takes both models: one way back reaches both.
         self.hold(Training(trainer(self._models(), self._optimize)))
-        labels = self.held(Holding).labels
+        labels = labels_to_learn(self)
         order = public_order(seed, len(labels.values))
         # Labels and weights lie in the order in which the rows of all parties lie.
         lessons = Lessons.of(self._codec, labels, order)
