@@ -25,7 +25,7 @@ everything is in double precision, of unit roundoff u = 2^-53.
 
 1. *Clipping.* Norms and factors of single-precision numbers, and the products with
    them, err by k u relatively, k being the number of summands (for a linear layer, its
-   widths). Clipping to ``max_grad_norm (1 - 2^-30)`` leaves a norm of at most
+   widths); of a linear layer's two factors either one may be scaled. Clipping to ``max_grad_norm (1 - 2^-30)`` leaves a norm of at most
    ``max_grad_norm`` =: C after all rounding, for k up to 2^23.
 2. *Adding up.* A sum of m products in any order, with or without fused operations, errs
    in each coordinate by at most m u / (1 - m u) times the sum of the summands' absolute
@@ -405,7 +405,8 @@ class _Noise:
     """Rounded normal numbers from two key streams."""
 
     # Quantiles in double precision are trusted to this accuracy and no further out.
-    # Their error is below 2^-48; the rest is for a library that is less careful.
+    # Their error is below 2^-48; the rest is for a library that is less careful. So
+    # whose quantiles they are (torch's are the faster ones) shows in no number.
     _ACCURACY = 2.0**-42
     _FARTHEST = 5.0
     _MORE_BITS = 128
