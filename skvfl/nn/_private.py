@@ -25,8 +25,9 @@ everything is in double precision, of unit roundoff u = 2^-53.
 
 1. *Clipping.* Norms and factors of single-precision numbers, and the products with
    them, err by k u relatively, k being the number of summands (for a linear layer, its
-   widths); of a linear layer's two factors either one may be scaled. Clipping to ``max_grad_norm (1 - 2^-30)`` leaves a norm of at most
-   ``max_grad_norm`` =: C after all rounding, for k up to 2^23.
+   widths), whichever factor of a product is scaled. Clipping to ``max_grad_norm (1 -
+   2^-30)`` leaves a norm of at most ``max_grad_norm`` =: C after all rounding, for k up
+   to 2^23.
 2. *Adding up.* A sum of m products in any order, with or without fused operations, errs
    in each coordinate by at most m u / (1 - m u) times the sum of the summands' absolute
    values, so as a vector by at most m u / (1 - m u) times the sum of the summands'
