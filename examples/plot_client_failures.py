@@ -25,15 +25,15 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_sta
 parties = {"insurer": [], "lab": X.columns[:15], "clinic": X.columns[15:]}
 
 
-def fit(probability=0.0, on_failure="cache", seed=0):
+def fit(probability=0.0, missing_party="cache", seed=0):
     """Train with failures."""
     return TabVFLClassifier(
         parties=parties,
         active="insurer",
         max_epochs=15,
         batch_size=64,
-        failure=ClientFailures(probability, seed=seed),
-        on_failure=on_failure,
+        failure=ClientFailures(probability, random_state=seed),
+        missing_party=missing_party,
         random_state=seed,
     ).fit(X_train, y_train)
 
@@ -49,17 +49,17 @@ print(reliable.communication_)
 
 probabilities = [0.2, 0.35, 0.5]
 figure, axes = plt.subplots(layout="constrained")
-for on_failure, marker in (("cache", "o"), ("zeros", "s")):
+for missing_party, marker in (("cache", "o"), ("zero", "s")):
     scores = [
         np.mean(
             [
-                fit(probability, on_failure, seed).score(X_test, y_test)
+                fit(probability, missing_party, seed).score(X_test, y_test)
                 for seed in range(3)
             ]
         )
         for probability in probabilities
     ]
-    axes.plot(probabilities, scores, marker=marker, label=on_failure)
+    axes.plot(probabilities, scores, marker=marker, label=missing_party)
 axes.axhline(
     reliable.score(X_test, y_test), color="grey", ls="--", label="no failures, one seed"
 )
@@ -69,7 +69,7 @@ axes.legend()
 # %%
 # ``failures_`` says who was offline when, and the loss shows it.
 
-failing = fit(0.5, "zeros")
+failing = fit(0.5, "zero")
 print(failing.failures_[:4])
 figure, axes = plt.subplots(layout="constrained")
 axes.plot(reliable.loss_curve_, label="no failures")

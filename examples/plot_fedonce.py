@@ -64,14 +64,14 @@ for label, parties in {
 
 EPOCHS = (0, 1, 3, 8)
 guest = NoiseAsTargetsEncoder(
-    16, module=(64,), output_activation="identity", max_epochs=30
+    16, hidden_layer_sizes=(64,), output_activation="identity", max_epochs=30
 )
 curves = {
     "FedOnce, then split learning": [
         fit_and_score(
             FedOnceClassifier(
                 parties=digits.parties,
-                guest=guest,
+                local_encoder=guest,
                 batch_size=64,
                 max_epochs=60,
                 n_split_epochs=epochs,
@@ -98,7 +98,7 @@ points = {
     f"FedOnce, {label}": fit_and_score(
         FedOnceClassifier(
             parties=digits.parties,
-            guest=guest,
+            local_encoder=guest,
             batch_size=64,
             max_epochs=60,
             random_state=0,
@@ -130,7 +130,7 @@ ax.legend()
 
 private = FedOnceClassifier(
     parties=digits.parties,
-    guest=RandomFeaturesEncoder(16),
+    local_encoder=RandomFeaturesEncoder(16),
     max_epochs=40,
     epsilon=8,
     delta=1e-4,

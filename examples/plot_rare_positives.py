@@ -39,7 +39,7 @@ print(f"{y.mean():.1%} of the payments are fraud")
 
 vfl = FedOnceClassifier(
     parties=parties,
-    guest=RandomFeaturesEncoder(32),
+    local_encoder=RandomFeaturesEncoder(32),
     max_epochs=20,
     random_state=0,
 )

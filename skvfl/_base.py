@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import fields
+from inspect import signature
 from numbers import Integral
 from threading import Lock
 
@@ -54,6 +55,7 @@ from skvfl.federation._log import current_log
 from skvfl.federation._member import Roster
 from skvfl.federation._replies import Count, Rows, most_columns
 from skvfl.federation._settings import refuse_own
+from skvfl.federation._watching import listening
 from skvfl.partition._names import canonical_order, party_name
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
@@ -204,6 +206,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     _roles: tuple[type[Settings], type[Settings]]
     # Who is told how much the members hold; None is whoever runs the protocol.
     _is_told: str | None = None
+    # Parameters that a dict may say for each party.
+    _by_party: tuple[str, ...] = ()
     # Whether every member is asked once, when the run is opened.
     _one_round = False
 
@@ -327,7 +331,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             own = labels if name == self._active else None
             holding = Holding(block, labels=own)
             sizes[name] = holding.size
-            home.append(Member(name, holding, dealt[name]))
+            machine = self._machine(name)
+            home.append(Member(name, holding, dealt[name], **machine))
         return Roster(home, self._rows_elsewhere(X), sizes)
 
     def _rows_elsewhere(self, X):
@@ -337,11 +342,87 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """What one party is told; by default the parameters that its role names."""
         kind = self._roles[name == self._active]
         said = {
-            each.name: getattr(self, each.name)
+            each.name: self._of(each.name, name)
             for each in fields(kind)
             if each.name != "transformer"
         }
         return kind(transformer=self._transformer(name), **said)
+
+    def _machine(self, name):
+        """Device and callbacks of a member at home; no setting that is sent has them.
+
+        A list of callbacks is of whoever knows the loss.
+        """
+        device, callbacks = (
+            getattr(self, each, None) for each in ("device", "callbacks")
+        )
+        if isinstance(device, dict):
+            self._refuse_unknown("device", self._at_home)
+            device = device.get(name)
+        if isinstance(callbacks, dict):
+            self._refuse_unknown("callbacks", self._at_home)
+            callbacks = callbacks.get(name)
+        elif name != self._listener:
+            callbacks = None
+        if callbacks or device not in (None, "cpu"):
+            # Only here: not every method needs torch.
+            from skvfl.nn._device import check_callbacks, check_device
+
+            check_device(device or "cpu")
+            check_callbacks(callbacks)
+        return {"device": device or "cpu", "callbacks": callbacks or []}
+
+    @property
+    def _listener(self):
+        return self._active
+
+    @property
+    def _at_home(self):
+        """Names of those whose machine is this one."""
+        elsewhere = isinstance(self.parties, Federation)
+        return [self._active] if elsewhere else self._names
+
+    @property
+    def _listeners(self):
+        """Members at home that have callbacks."""
+        return [name for name in self._names if self._machine(name)["callbacks"]]
+
+    def _last_losses(self, train="loss_curve_", held_out="validation_loss_curve_"):
+        """Of the last epoch, by skorch's names for them."""
+        losses = {"train_loss": getattr(self, train)[-1]}
+        if getattr(self, held_out):
+            losses["valid_loss"] = getattr(self, held_out)[-1]
+        return losses
+
+    def _ask_callbacks(self, session, losses):
+        """Whether callbacks of the party that knows the loss end training."""
+        if self._listener not in self._listeners:
+            return False
+        ends = Count(0, 1)
+        return bool(session.ask(self._listener, "end_epoch", reply=ends, losses=losses))
+
+    def _refuse_unknown(self, parameter, names):
+        """Refuse a dict that names anybody else."""
+        if unknown := [each for each in getattr(self, parameter) if each not in names]:
+            raise ValueError(
+                f"{parameter} names {unknown}, where it can be said of {[*names]}"
+            )
+
+    def _of(self, parameter, name, names=None):
+        """A parameter as one party is told it; a dict says it for each by name."""
+        value = getattr(self, parameter)
+        if parameter not in self._by_party or not isinstance(value, dict):
+            return value
+        self._refuse_unknown(parameter, names or self._names)
+        if name in value:
+            return value[name]
+        # Whoever holds no column, as an active party may, has no use for it.
+        if name in self.partition_.parties_ and name not in self._holders:
+            return signature(type(self)).parameters[parameter].default
+        raise ValueError(
+            f"{parameter} has nothing for party {name!r}; it names {[*value]}: give it "
+            "for every party with columns"
+        )
 
     def _transformer(self, name):
         """What prepares a party's columns: a word, or a transformer of the user's."""
@@ -378,6 +459,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         with Course(self, X, y, n_tasks) as course:
             self.communication_ = CommunicationLog()
             with self._open(members, self.communication_, self._active) as session:
+                course.session = session
                 yield session, course
             # Only now, when the session has ended well, is the estimator fitted.
             self._parties = session.parties
@@ -514,6 +596,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
         due = self._due(roster, opening)
+        listener = listening.get()
+        if listener is not None:
+            # Before a transport takes it to another process.
+            brought = {member.name: member.holding for member in members}
         # Members at home have their rows already; the others are told which to take.
         if roster.rows is not None:
             home = {member.name for member in members}
@@ -524,6 +610,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
+        if listener is not None:
+            # A fit that opens several sessions is known by its one log.
+            fit = getattr(self, "communication_", log) if fitting else None
+            listener.begin(session, members, brought, fit=fit)
         try:
             # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)

@@ -543,8 +543,8 @@ def test_inner_encoders_are_searchable(partial, cancer, parties):
         joint_encoder__n_components=3,
         active_encoder__n_components=3,
         active_encoder__distillation_weight=1.0,
-        classifier=DecisionTreeClassifier(),
-        classifier__max_depth=1,
+        estimator=DecisionTreeClassifier(),
+        estimator__max_depth=1,
     )
     fitted = vfl.fit(partial, cancer[1])
     assert fitted.active_estimator_["model"].get_depth() == 1
@@ -625,7 +625,7 @@ def test_same_seed_same_bytes_over_transports(
             "KNeighborsClassifier has no sample_weight, which",
         ),
         (
-            {"classifier": KNeighborsClassifier()},
+            {"estimator": KNeighborsClassifier()},
             None,
             "KNeighborsClassifier has no sample_weight, which",
         ),
@@ -647,11 +647,11 @@ def test_any_model_teaches_and_is_taught(cancer, parties):
     vfl = quick(
         parties,
         distillation="prediction",
-        classifier=DecisionTreeClassifier(max_depth=2),
+        estimator=DecisionTreeClassifier(max_depth=2),
         teacher=KNeighborsClassifier(1),
     )
-    for classifier in (vfl.classifier, LinearSVC()):
-        taught = clone(vfl).set_params(classifier=classifier)
+    for classifier in (vfl.estimator, LinearSVC()):
+        taught = clone(vfl).set_params(estimator=classifier)
         taught.fit(X, y, labelled=labelled)
         assert taught.score(X[~labelled], y[~labelled]) > 0.8
 
@@ -661,20 +661,20 @@ def test_weights_of_rows(cancer, parties):
     plain = quick(parties).fit(X, y).predict_proba(X)
     heavy = quick(parties).fit(X, y, np.where(y == 0, 9.0, 1.0)).predict_proba(X)
     balanced = LogisticRegression(C=0.1, max_iter=1000, class_weight={0: 9, 1: 1})
-    same = quick(parties, classifier=balanced).fit(X, y).predict_proba(X)
+    same = quick(parties, estimator=balanced).fit(X, y).predict_proba(X)
     assert_allclose(heavy, same, atol=1e-6)
     assert heavy[:, 0].mean() > plain[:, 0].mean() + 0.05
     with pytest.raises(ValueError, match="KNeighborsClassifier has no sample_weight"):
-        quick(parties, classifier=KNeighborsClassifier()).fit(X, y, np.ones(569))
+        quick(parties, estimator=KNeighborsClassifier()).fit(X, y, np.ones(569))
 
 
 def test_methods_are_those_of_the_classifier(cancer, parties):
     X, y = cancer
-    vector = quick(parties, classifier=LinearSVC()).fit(X, y)
+    vector = quick(parties, estimator=LinearSVC()).fit(X, y)
     assert not hasattr(vector, "predict_proba")
     scores = vector.decision_function(X)
     assert_array_equal(vector.predict(X), (scores > 0).astype(int))
-    assert not hasattr(quick(parties, classifier=GaussianNB()), "decision_function")
+    assert not hasattr(quick(parties, estimator=GaussianNB()), "decision_function")
     joint = quick(parties, inference="joint").fit(X, y)
     assert joint.decision_function(X).shape == (569,)
     assert not hasattr(joint, "active_estimator_")
@@ -886,11 +886,11 @@ def test_seeds_of_the_users_own(cancer, parties):
     X, y = cancer
     vfl = quick(
         parties,
-        classifier=DecisionTreeClassifier(random_state=3),
+        estimator=DecisionTreeClassifier(random_state=3),
         local_encoder=AutoencoderTransformer(2, max_epochs=1, random_state=3),
     ).fit(X, y)
     assert vfl.active_estimator_["model"].random_state == 3
-    other = clone(vfl).set_params(classifier__random_state=None).fit(X, y)
+    other = clone(vfl).set_params(estimator__random_state=None).fit(X, y)
     assert other.active_estimator_["model"].random_state is not None
     seeds = {party._encoder.random_state for party in vfl._parties.values()}
     assert len(seeds) == 3
@@ -1016,7 +1016,7 @@ def test_labels_that_are_hidden_do_not_choose_columns(cancer):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"classifier": Ridge()}, "model Ridge is no classifier"),
+        ({"estimator": Ridge()}, "model Ridge is no classifier"),
         ({"teacher": Ridge()}, "teacher Ridge is no classifier"),
         ({"active_encoder": PCA(2)}, "PCA takes no latent_target"),
     ],

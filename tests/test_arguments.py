@@ -30,6 +30,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
     compare,
 )
 from skvfl.alignment import align
@@ -38,6 +40,7 @@ from skvfl.exceptions import PartyError
 N = 24
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
 QUICK = {"parties": PARTIES, "random_state": 0, "max_epochs": 1, "batch_size": 8}
+TREES = {"parties": PARTIES, "random_state": 0, "max_iter": 2, "min_samples_leaf": 2}
 ESTIMATORS = [
     RandomProjectionVFL(LogisticRegression(), parties=PARTIES, random_state=0),
     RandomProjectionVFL(Ridge(), parties=PARTIES, random_state=0),
@@ -51,6 +54,8 @@ ESTIMATORS = [
     TabVFLRegressor(**QUICK),
     VFedSecClassifier(**QUICK),
     VFedSecRegressor(**QUICK),
+    VFLBoostingClassifier(**TREES),
+    VFLBoostingRegressor(**TREES),
 ]
 RNG = np.random.default_rng(0)
 COLUMNS = [column for held in PARTIES.values() for column in held]
@@ -156,10 +161,10 @@ def test_classes_and_truths_in_every_parameter(estimator):
 def test_transports_and_models_are_instances():
     mistaken = [
         ({"transport": LocalTransport}, ESTIMATORS[6]),
-        ({"guest": PCA}, ESTIMATORS[4]),
-        ({"guest": {"b": PCA, "c": PCA(1)}}, ESTIMATORS[4]),
+        ({"local_encoder": PCA}, ESTIMATORS[4]),
+        ({"local_encoder": {"b": PCA, "c": PCA(1)}}, ESTIMATORS[4]),
         ({"local_encoder": {"a": PCA, "b": PCA(1), "c": PCA(1)}}, ESTIMATORS[2]),
-        ({"classifier": LogisticRegression}, ESTIMATORS[2]),
+        ({"estimator": LogisticRegression}, ESTIMATORS[2]),
         ({"estimator": LogisticRegression}, ESTIMATORS[0]),
         ({"projection": PCA}, ESTIMATORS[0]),
     ]
@@ -169,8 +174,8 @@ def test_transports_and_models_are_instances():
             setattr(made, name, value)
         with pytest.raises(ValueError, match=f"'{next(iter(params))}' .* the class"):
             made.fit(X, LABELS)
-    with pytest.raises(ValueError, match="guest of party 'b' is a str without"):
-        fit(ESTIMATORS[4], guest={"b": "PCA", "c": PCA(1)})
+    with pytest.raises(ValueError, match="local_encoder of party 'b' is a str without"):
+        fit(ESTIMATORS[4], local_encoder={"b": "PCA", "c": PCA(1)})
     with pytest.raises(ValueError, match="local_encoder of party 'b' is a str"):
         fit(ESTIMATORS[2], local_encoder={"a": None, "b": "PCA", "c": None})
     with pytest.raises(ValueError, match="is the class SplitNNClassifier"):
@@ -239,8 +244,8 @@ WRONG_NETWORKS = {
 NETWORKS = [
     (SplitNNClassifier, "bottom"),
     (SplitNNRegressor, "top"),
-    (FedOnceClassifier, "local"),
-    (FedOnceRegressor, "host"),
+    (FedOnceClassifier, "bottom"),
+    (FedOnceRegressor, "top"),
     (VFedSecClassifier, "bottom"),
     (VFedSecRegressor, "top"),
 ]
@@ -271,7 +276,7 @@ def test_networks(estimator, name, network, message):
 @pytest.mark.parametrize(("estimator", "name"), NETWORKS)
 def test_networks_are_made_by_functions(estimator, name):
     wrong(estimator, name, nn.Linear(2, 32), f"{name} is a Linear, a network, where")
-    for sizes in ({64: 1}, [True], [0], [[64]], np.ones((2, 2), int), [64.0]):
+    for sizes in ({64, 1}, [True], [0], [[64]], np.ones((2, 2), int), [64.0]):
         wrong(estimator, name, sizes, rf"(?s){name}=.* a positive whole number")
 
 
@@ -307,10 +312,12 @@ def test_a_top_model_that_only_adds():
 )
 def test_networks_of_guests(network, message):
     with pytest.raises(ValueError, match=message):
-        NoiseAsTargetsEncoder(module=network).fit(X)
-    guest = NoiseAsTargetsEncoder(module=network)
-    with pytest.raises(PartyError, match=rf"party 'b': module\(n_inputs=2.*{message}"):
-        fit(FedOnceClassifier(**QUICK), guest=guest)
+        NoiseAsTargetsEncoder(hidden_layer_sizes=network).fit(X)
+    guest = NoiseAsTargetsEncoder(hidden_layer_sizes=network)
+    with pytest.raises(
+        PartyError, match=rf"'b': hidden_layer_sizes\(n_inputs=2.*{message}"
+    ):
+        fit(FedOnceClassifier(**QUICK), local_encoder=guest)
     with pytest.raises(ValueError, match=r"hidden_layer_sizes=.* positive whole"):
         AutoencoderTransformer(hidden_layer_sizes=[True]).fit(X)
 

@@ -228,7 +228,7 @@ def test_evaluation_is_algorithm_1(iris):
     encoder = AutoencoderTransformer(4, lr=0.01, random_state=0, max_epochs=3)
     model = make_pipeline(StandardScaler(), LogisticRegression())
     display = EncoderEvaluationDisplay.from_estimator(
-        encoder, X, y, classifier=model, cv=4, scoring="f1_macro", threshold=0.05
+        encoder, X, y, estimator=model, cv=4, scoring="f1_macro", threshold=0.05
     )
     options = {"cv": 4, "scoring": "f1_macro"}
     assert_array_equal(display.column_scores, cross_val_score(model, X, y, **options))

@@ -125,9 +125,9 @@ def test_joint_representation_is_the_hosts_then_the_guests(cancer):
     parties = VerticalPartitioner("passthrough", parties=PARTIES)
     X = StandardScaler().fit_transform(X)
     once = FedOnceClassifier(
-        guest={"shop": PCA(2), "lab": FunctionTransformer(np.tanh)},
+        local_encoder={"shop": PCA(2), "lab": FunctionTransformer(np.tanh)},
         **{**FAST, "parties": parties, "active": "bank"},
-        local_width=5,
+        cut_width=5,
     ).fit(X, y)
     joint = once.transform(X)
     assert joint.shape == (len(X), 5 + 2 + 12)
@@ -164,12 +164,15 @@ def test_default_guests_train_as_the_estimator_says(once, cancer):
     ("guest", "message"),
     [
         ({"shop": PCA(2)}, r"lacks \['lab'\]"),
-        ({"shop": PCA(2), "lab": PCA(2), "spa": PCA(2)}, r"guest names \['spa'\]"),
+        (
+            {"shop": PCA(2), "lab": PCA(2), "spa": PCA(2)},
+            r"local_encoder names \['spa'\]",
+        ),
     ],
 )
 def test_guests_by_name_must_be_the_guests(cancer, guest, message):
     with pytest.raises(ValueError, match=message):
-        FedOnceClassifier(**FAST, guest=guest).fit(*cancer)
+        FedOnceClassifier(**FAST, local_encoder=guest).fit(*cancer)
 
 
 def test_prediction_is_one_round(once, cancer):
@@ -234,7 +237,9 @@ def test_guests_contribute_what_the_host_lacks():
     X, y = load_digits(return_X_y=True)
     settings = {"batch_size": 32, "lr": 0.01, "max_epochs": 15, "random_state": 0}
     parties = {"host": range(16), "guest": range(16, 64)}
-    both = FedOnceClassifier(parties=parties, guest=PCA(16), **settings).fit(X, y)
+    both = FedOnceClassifier(parties=parties, local_encoder=PCA(16), **settings).fit(
+        X, y
+    )
     alone = FedOnceClassifier(parties={"host": range(16)}, **settings)
     assert both.score(X, y) > 0.95
     assert alone.fit(X[:, :16], y).score(X[:, :16], y) < 0.85
@@ -244,7 +249,7 @@ def test_host_may_hold_no_column(cancer):
     X, y = cancer
     parties = {"bank": [], "lab": range(15), "shop": range(15, 30)}
     once = FedOnceClassifier(
-        parties=parties, active="bank", guest=PCA(3), lr=0.01, random_state=0
+        parties=parties, active="bank", local_encoder=PCA(3), lr=0.01, random_state=0
     ).fit(X, y)
     assert once.score(X, y) > 0.93
     assert once.transform(X).shape == (len(X), 6)
@@ -257,7 +262,7 @@ def test_host_may_hold_no_column(cancer):
 
 def test_weights_of_rows_and_classes(cancer):
     X, y = cancer
-    settings = {**FAST, "max_epochs": 5, "batch_size": 600, "guest": PCA(2)}
+    settings = {**FAST, "max_epochs": 5, "batch_size": 600, "local_encoder": PCA(2)}
     plain = FedOnceClassifier(**settings).fit(X, y).predict_proba(X)
     ones = FedOnceClassifier(**settings).fit(X, y, np.full(len(y), 3.0))
     assert_allclose(ones.predict_proba(X), plain, atol=1e-5)
@@ -284,13 +289,15 @@ def test_pipelines_and_searches(cancer):
     model = make_pipeline(StandardScaler(), FedOnceClassifier(max_epochs=10))
     model.set_params(fedonceclassifier__random_state=0)
     assert cross_val_score(model, X, y, cv=2).mean() > 0.9
-    grid = {"guest__n_components": [1, 3], "max_epochs": [2]}
-    once = FedOnceClassifier(guest=NoiseAsTargetsEncoder(max_epochs=2), random_state=0)
+    grid = {"local_encoder__n_components": [1, 3], "max_epochs": [2]}
+    once = FedOnceClassifier(
+        local_encoder=NoiseAsTargetsEncoder(max_epochs=2), random_state=0
+    )
     search = GridSearchCV(once, grid, cv=2)
-    assert search.fit(X, y).best_params_["guest__n_components"] in (1, 3)
+    assert search.fit(X, y).best_params_["local_encoder__n_components"] in (1, 3)
     assert (
         search.best_estimator_.transform(X).shape[1]
-        == 32 + search.best_params_["guest__n_components"]
+        == 32 + search.best_params_["local_encoder__n_components"]
     )
 
 
@@ -336,7 +343,7 @@ def test_callbacks_see_the_round_and_the_epochs_and_may_stop(cancer):
 def test_early_stopping_holds_rows_out(cancer):
     once = FedOnceClassifier(
         **{**FAST, "max_epochs": 60, "lr": 0.05},
-        guest=PCA(2),
+        local_encoder=PCA(2),
         early_stopping=True,
         n_iter_no_change=3,
     ).fit(*cancer)
@@ -359,9 +366,11 @@ def test_own_modules_draw_from_the_parties_streams(cancer, rng_guard):
     X, y = cancer
     settings = {
         **FAST,
-        "local": Dropping,
-        "host": Dropping,
-        "guest": NoiseAsTargetsEncoder(module=Dropping, max_epochs=2),
+        "bottom": Dropping,
+        "top": Dropping,
+        "local_encoder": NoiseAsTargetsEncoder(
+            hidden_layer_sizes=Dropping, max_epochs=2
+        ),
         "batch_size": 71,
         "n_split_epochs": 2,
     }
@@ -371,8 +380,15 @@ def test_own_modules_draw_from_the_parties_streams(cancer, rng_guard):
 
 def test_own_modules_of_guests_that_work_at_the_same_time(cancer, rng_guard):
     X, y = cancer
-    guest = NoiseAsTargetsEncoder(module=Dropping, max_epochs=4, batch_size=20)
-    settings = {"parties": 6, "guest": guest, "max_epochs": 1, "random_state": 0}
+    guest = NoiseAsTargetsEncoder(
+        hidden_layer_sizes=Dropping, max_epochs=4, batch_size=20
+    )
+    settings = {
+        "parties": 6,
+        "local_encoder": guest,
+        "max_epochs": 1,
+        "random_state": 0,
+    }
     alone, together = (
         FedOnceClassifier(**settings, n_jobs=n_jobs).fit(X, y) for n_jobs in (None, 5)
     )
@@ -388,7 +404,9 @@ def test_budgets_can_be_compared(cancer):
 
 
 def test_a_loss_that_is_not_finite_raises(cancer):
-    once = FedOnceClassifier(**FAST, lr=1e30, optimizer=torch.optim.SGD, guest=PCA(2))
+    once = FedOnceClassifier(
+        **FAST, lr=1e30, optimizer=torch.optim.SGD, local_encoder=PCA(2)
+    )
     with pytest.raises(PartyValueError, match="not finite"):
         once.fit(*cancer)
 
@@ -424,7 +442,7 @@ def test_rows_to_be_served_are_standardised_as_those_of_the_round(once, cancer):
 def test_units_of_a_representation_do_not_matter(cancer, estimator, factor, offset):
     X, y = cancer
     plain, other = (
-        estimator(**FAST, guest=affine(*units)).fit(X, y)
+        estimator(**FAST, local_encoder=affine(*units)).fit(X, y)
         for units in ((1, 0), (factor, offset))
     )
     assert_allclose(other.transform(X), plain.transform(X), atol=1e-3)
@@ -437,7 +455,9 @@ def test_the_mean_stands_for_a_missing_guest_wherever_its_zero_is(cancer):
     gone[:, list(PARTIES["lab"])] = np.nan
     seen = []
     for offset in (0, 50):
-        once = FedOnceClassifier(**FAST, guest=affine(1, offset), missing_party="zero")
+        once = FedOnceClassifier(
+            **FAST, local_encoder=affine(1, offset), missing_party="zero"
+        )
         with pytest.warns(MissingPartyWarning):
             seen.append(once.fit(X, y).transform(gone))
     assert_allclose(seen[1], seen[0], atol=1e-3)
@@ -462,7 +482,9 @@ def test_numbers_that_hardly_differ_are_not_blown_up(cancer):
         ones = np.ones(len(rows), np.float32)
         return np.c_[0 * ones, 7 * ones, rounding[: len(rows)], 1e-42 * rounding]
 
-    once = FedOnceClassifier(**FAST, guest=FunctionTransformer(degenerate)).fit(X, y)
+    once = FedOnceClassifier(**FAST, local_encoder=FunctionTransformer(degenerate)).fit(
+        X, y
+    )
     assert np.abs(once.transform(X)[:, 32:]).max() < 1e-6
     assert np.isfinite(once.predict_proba(X)).all()
 
@@ -470,7 +492,7 @@ def test_numbers_that_hardly_differ_are_not_blown_up(cancer):
 def test_weights_have_no_part_in_it(cancer):
     """Parties do not know them, and scale their own columns without them, too."""
     X, y = cancer
-    settings = {**FAST, "guest": PCA(2)}
+    settings = {**FAST, "local_encoder": PCA(2)}
     weights = np.where(y == 0, 9.0, 0.1)
     plain, weighted = (
         FedOnceClassifier(**settings).fit(X, y, each).transform(X)[:, 32:]
@@ -481,7 +503,7 @@ def test_weights_have_no_part_in_it(cancer):
 
 def test_noise_on_representations_comes_first(cancer, recording):
     once = FedOnceClassifier(
-        **FAST, guest=PCA(2), representation_noise=3.0, transport=recording
+        **FAST, local_encoder=PCA(2), representation_noise=3.0, transport=recording
     ).fit(*cancer)
     sent = np.hstack([reply for *_, reply in of(recording.notes, "learn")])
     joint = once.transform(cancer[0])[:, 32:]
@@ -587,7 +609,7 @@ def test_split_learning_begins_where_the_one_round_ended(
     guest = NoiseAsTargetsEncoder(output_activation=activation, max_epochs=3)
     FedOnceClassifier(
         **FAST,
-        guest=guest,
+        local_encoder=guest,
         n_split_epochs=1,
         batch_size=len(X),
         representation_noise=noise,
@@ -651,7 +673,7 @@ def test_weights_count_in_split_epochs_too(cancer):
 def test_guests_without_a_network_cannot_go_on(cancer):
     guest = {"shop": NoiseAsTargetsEncoder(max_epochs=1), "lab": PCA(2)}
     with pytest.raises(ValueError, match="PCA of guest 'lab' has none"):
-        FedOnceClassifier(**FAST, guest=guest, n_split_epochs=1).fit(*cancer)
+        FedOnceClassifier(**FAST, local_encoder=guest, n_split_epochs=1).fit(*cancer)
 
 
 # Parties that do not answer
@@ -683,19 +705,19 @@ def guests(**settings):
 
 
 def test_a_missing_guest_raises_and_the_message_names_the_cure(cancer):
-    once = FedOnceClassifier(**FAST, guest=guests())
+    once = FedOnceClassifier(**FAST, local_encoder=guests())
     with pytest.raises(PartyError, match=r"'shop'.*missing_party='zero'"):
         once.fit(*cancer)
 
 
 def test_a_guest_missing_in_fit_has_no_part_in_the_model(cancer):
     X, y = cancer
-    once = FedOnceClassifier(**FAST, guest=guests(), missing_party="zero")
+    once = FedOnceClassifier(**FAST, local_encoder=guests(), missing_party="zero")
     with pytest.warns(MissingPartyWarning, match="1 of 2 guests .*'shop'"):
         once.fit(X, y)
     assert once.answered_ == ["lab"]
     assert once.transform(X).shape == (len(X), 32 + 2)
-    everybody = FedOnceClassifier(**FAST, guest=PCA(2)).fit(X, y)
+    everybody = FedOnceClassifier(**FAST, local_encoder=PCA(2)).fit(X, y)
     assert everybody.answered_ == ["shop", "lab"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -704,7 +726,7 @@ def test_a_guest_missing_in_fit_has_no_part_in_the_model(cancer):
 
 def test_zeros_stand_for_a_guest_that_holds_nothing_later(cancer):
     X, y = cancer
-    once = FedOnceClassifier(**FAST, guest=PCA(2)).fit(X, y)
+    once = FedOnceClassifier(**FAST, local_encoder=PCA(2)).fit(X, y)
     joint = once.transform(X)
     gone = X.copy()
     gone[:, list(PARTIES["lab"])] = np.nan
@@ -733,7 +755,7 @@ def test_a_dead_process_is_a_missing_guest(cancer):
     X, y = cancer
     once = FedOnceClassifier(
         **{**FAST, "parties": {"bank": range(15), "shop": range(15, 30)}},
-        guest=Absent(fails="die"),
+        local_encoder=Absent(fails="die"),
         missing_party="zero",
     )
     once.fit(X, y).set_params(transport=ProcessTransport(timeout=100))
@@ -743,7 +765,7 @@ def test_a_dead_process_is_a_missing_guest(cancer):
 
 def test_a_guest_that_refuses_its_input_is_an_error_in_any_case(cancer):
     once = FedOnceClassifier(
-        **FAST, guest=guests(error=ValueError), missing_party="zero"
+        **FAST, local_encoder=guests(error=ValueError), missing_party="zero"
     )
     with pytest.raises(PartyValueError, match="'shop'"):
         once.fit(*cancer)
@@ -752,7 +774,9 @@ def test_a_guest_that_refuses_its_input_is_an_error_in_any_case(cancer):
 @pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingPartyWarning")
 def test_somebody_has_to_hold_something(cancer):
     once = FedOnceClassifier(
-        parties={"bank": [], "shop": range(30)}, guest=Absent(), missing_party="zero"
+        parties={"bank": [], "shop": range(30)},
+        local_encoder=Absent(),
+        missing_party="zero",
     )
     with pytest.raises(ValueError, match="no guest answered, and the host 'bank'"):
         once.fit(*cancer)
@@ -780,7 +804,10 @@ def test_noise_has_the_deviation_asked_for_and_differs_between_guests(
 ):
     for noise in (0.0, 0.7):
         FedOnceClassifier(
-            **FAST, guest=PCA(3), representation_noise=noise, transport=recording
+            **FAST,
+            local_encoder=PCA(3),
+            representation_noise=noise,
+            transport=recording,
         ).fit(*cancer)
     sent = [reply for *_, reply in of(recording.notes, "learn")]
     noise = np.hstack(sent[2:]) - np.hstack(sent[:2])
@@ -831,7 +858,7 @@ def test_a_budget_is_a_ceiling(cancer, accountant, division, batch_size):
     guest = NoiseAsTargetsEncoder(max_epochs=1, batch_size=batch_size, lr=0.5)
     once = FedOnceClassifier(
         **FAST,
-        guest=guest,
+        local_encoder=guest,
         batch_size=batch_size,
         epsilon=3.0,
         delta=1e-4,
@@ -852,7 +879,7 @@ def test_a_budget_is_a_ceiling(cancer, accountant, division, batch_size):
 
 def test_steps_and_rates_are_those_of_every_party(cancer):
     guest = NoiseAsTargetsEncoder(max_epochs=2, batch_size=50)
-    once = FedOnceClassifier(**FAST, guest=guest, batch_size=100, epsilon=3.0)
+    once = FedOnceClassifier(**FAST, local_encoder=guest, batch_size=100, epsilon=3.0)
     runs = once.fit(*cancer).epsilon_spent_.runs
     shape = [(run.parties, run.steps, run.sampling_rate) for run in runs]
     assert shape == [
@@ -873,7 +900,9 @@ def test_guests_that_learn_nothing_leave_the_budget_to_the_host(cancer):
     assert "the representation of every row that is sent to the host" in scaling
     assert shop.startswith("The columns of 'shop': there are 8 of them")
     assert "not covered: The columns of 'lab'" in repr(spent)
-    narrow = FedOnceClassifier(**FAST, guest=RandomFeaturesEncoder(7), epsilon=2.0)
+    narrow = FedOnceClassifier(
+        **FAST, local_encoder=RandomFeaturesEncoder(7), epsilon=2.0
+    )
     spent = narrow.fit(*cancer).epsilon_spent_
     assert not any("columns of" in sentence for sentence in spent.not_covered)
 
@@ -888,7 +917,9 @@ def test_a_private_model_learns(cancer):
 
 def test_what_the_guarantee_does_not_cover_is_said(cancer):
     guest = {"shop": PCA(2), "lab": NoiseAsTargetsEncoder(max_epochs=1)}
-    once = FedOnceClassifier(**FAST, guest=guest, class_weight="balanced", epsilon=3.0)
+    once = FedOnceClassifier(
+        **FAST, local_encoder=guest, class_weight="balanced", epsilon=3.0
+    )
     with pytest.warns(PrivacyLeakWarning, match="The PCA of guest 'shop'"):
         once.fit(*cancer)
     *others, seed = once.epsilon_spent_.not_covered
@@ -965,9 +996,11 @@ def test_private_guests_exchange_their_targets(cancer, module, monkeypatch):
         seen.append(bool((noise.targets != before).any()))
 
     monkeypatch.setattr(NoiseTargets, "exchange", watched)
-    encoder = NoiseAsTargetsEncoder(module=module, max_epochs=4, update_every=2)
+    encoder = NoiseAsTargetsEncoder(
+        hidden_layer_sizes=module, max_epochs=4, update_every=2
+    )
     guests = {"shop": encoder, "lab": RandomFeaturesEncoder()}
-    FedOnceClassifier(**FAST, guest=guests, epsilon=5.0).fit(*cancer)
+    FedOnceClassifier(**FAST, local_encoder=guests, epsilon=5.0).fit(*cancer)
     assert len(seen) == 2 * 6
     assert all(seen)
 
@@ -997,7 +1030,7 @@ def test_shared_rows_take_the_stricter_composition(cancer):
 def test_all_parties_take_the_rows_that_were_drawn(cancer, recording):
     FedOnceClassifier(
         **FAST,
-        guest=FIXED,
+        local_encoder=FIXED,
         epsilon=5.0,
         n_split_epochs=6,
         batch_size=40,
@@ -1025,7 +1058,7 @@ def test_rows_drawn_together_are_the_same_rows(cancer, recording):
     X = np.hstack([X[:, :10], X[:, 10:15], X[:, 10:15]])
     FedOnceClassifier(
         parties={"bank": range(10), "shop": range(10, 15), "lab": range(15, 20)},
-        guest=FunctionOfColumns(),
+        local_encoder=FunctionOfColumns(),
         max_epochs=1,
         epsilon=5.0,
         n_split_epochs=1,
@@ -1052,7 +1085,10 @@ class FirstColumns(nn.Module):
 class FunctionOfColumns(NoiseAsTargetsEncoder):
     def __init__(self, n_components=3, *, random_state=None):
         super().__init__(
-            n_components, module=FirstColumns, max_epochs=0, random_state=random_state
+            n_components,
+            hidden_layer_sizes=FirstColumns,
+            max_epochs=0,
+            random_state=random_state,
         )
 
 
@@ -1065,7 +1101,7 @@ def opened(settings, role, **member):
     return member
 
 
-HOST = {"transformer": "passthrough", "local_width": 4, "max_epochs": 1, "lr": 0.6}
+HOST = {"transformer": "passthrough", "cut_width": 4, "max_epochs": 1, "lr": 0.6}
 
 
 def linear(n_inputs, _):
@@ -1084,7 +1120,7 @@ def test_gradients_of_private_split_learning_are_those_of_every_row(weights):
     holding = Holding(block, labels=Labels(labels, 3, weights))
     run = {"sampling_rate": 1.0, "steps": 1, "parties": ["bank"], "noise_multiplier": 0}
     private = {"run": {"dict": run}, "max_grad_norm": 0.1, "batch_size": 6}
-    own = {"local": linear, "host": two_layers}
+    own = {"bottom": linear, "top": two_layers}
     settings = {**HOST, **private, **{name: {"own": name} for name in own}}
     host = opened(settings, "fedonce.host", holding=holding, own=own)
     host.perform("receive", {"received": {"shop": sent}})
@@ -1118,7 +1154,7 @@ def test_gradients_of_private_split_learning_are_those_of_every_row(weights):
 def test_a_step_on_no_row_is_a_step(cancer):
     X, y = cancer
     once = FedOnceClassifier(
-        **FAST, guest=FIXED, batch_size=1, epsilon=5.0, n_split_epochs=1
+        **FAST, local_encoder=FIXED, batch_size=1, epsilon=5.0, n_split_epochs=1
     ).fit(X[:20], y[:20])
     assert np.isfinite(once.predict_proba(X)).all()
     assert once.epsilon_spent_.runs[1].steps == 20
@@ -1131,7 +1167,7 @@ def test_a_step_on_no_row_is_a_step(cancer):
         ({"weight_decay": 0.1}, "weight_decay of the host"),
         ({"optimizer": torch.optim.Adam}, "optimizer of the host"),
         (
-            {"guest": NoiseAsTargetsEncoder(optimizer=torch.optim.Adam)},
+            {"local_encoder": NoiseAsTargetsEncoder(optimizer=torch.optim.Adam)},
             "optimizer of guest 'shop'",
         ),
         ({"division": "naive", "n_split_epochs": 1}, "division='moments'"),
@@ -1145,8 +1181,12 @@ def test_what_a_budget_does_not_allow(cancer, settings, message):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"local": Dropping},
-        {"guest": NoiseAsTargetsEncoder(module=Dropping, max_epochs=1)},
+        {"bottom": Dropping},
+        {
+            "local_encoder": NoiseAsTargetsEncoder(
+                hidden_layer_sizes=Dropping, max_epochs=1
+            )
+        },
     ],
     ids=["host", "guest"],
 )
@@ -1179,7 +1219,9 @@ def test_representations_are_computed_in_double_precision(once, cancer):
 def test_noise_cannot_be_gone_around(cancer):
     """No operation of a guest gives a representation without the noise."""
     once = FedOnceClassifier(
-        **FAST, guest=NoiseAsTargetsEncoder(max_epochs=1), representation_noise=100.0
+        **FAST,
+        local_encoder=NoiseAsTargetsEncoder(max_epochs=1),
+        representation_noise=100.0,
     ).fit(*cancer)
     X, _ = cancer
     with once._reopen(X, CommunicationLog(), "bank") as session:
@@ -1208,7 +1250,7 @@ def test_targets_of_private_guests_do_not_follow_from_what_is_released(
     guest = NoiseAsTargetsEncoder(max_epochs=1, update_every=None)
     once = FedOnceClassifier(
         parties={"bank": range(10), "shop": range(10, 30)},
-        guest=guest,
+        local_encoder=guest,
         max_epochs=1,
         epsilon=5.0,
     ).fit(*cancer)
@@ -1236,7 +1278,7 @@ def test_targets_of_private_guests_do_not_follow_from_what_is_released(
 def test_a_model_spoilt_by_the_last_step_raises(cancer, settings):
     once = FedOnceClassifier(
         parties=PARTIES,
-        guest=NoiseAsTargetsEncoder(max_epochs=0),
+        local_encoder=NoiseAsTargetsEncoder(max_epochs=0),
         random_state=0,
         **settings,
     )
@@ -1258,7 +1300,9 @@ def test_a_model_spoilt_by_the_last_step_raises(cancer, settings):
 )
 def test_parameters_of_private_guests_are_checked(cancer, parameters):
     guest = NoiseAsTargetsEncoder(**parameters)
-    once = FedOnceClassifier(**FAST, guest=guest, epsilon=5.0, missing_party="zero")
+    once = FedOnceClassifier(
+        **FAST, local_encoder=guest, epsilon=5.0, missing_party="zero"
+    )
     with pytest.raises(ValueError, match=f"The '{next(iter(parameters))}' parameter"):
         once.fit(*cancer)
 
@@ -1274,7 +1318,7 @@ def test_a_party_that_learnt_from_noisy_networks_spends_what_all_spend(cancer):
         "shop": NoiseAsTargetsEncoder(max_epochs=1),
         "lab": RandomFeaturesEncoder(),
     }
-    spent = FedOnceClassifier(**FAST, guest=guests, epsilon=5.0).fit(*cancer)
+    spent = FedOnceClassifier(**FAST, local_encoder=guests, epsilon=5.0).fit(*cancer)
     parties = spent.epsilon_spent_.parties
     assert parties["bank"] == spent.epsilon_spent_.epsilon
     assert parties["shop"] < parties["bank"]
@@ -1308,7 +1352,7 @@ def saying(monkeypatch, *said):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"guest": LEARNING}, {"n_split_epochs": 1}],
+    [{"local_encoder": LEARNING}, {"n_split_epochs": 1}],
     ids=["one round", "split epochs"],
 )
 def test_guests_account_for_their_own_steps(cancer, monkeypatch, settings):
@@ -1349,7 +1393,9 @@ def test_what_guests_say_of_their_steps_is_looked_at(
     cancer, monkeypatch, said, message
 ):
     saying(monkeypatch, said)
-    once = FedOnceClassifier(**FAST, guest=LEARNING, epsilon=5.0, missing_party="zero")
+    once = FedOnceClassifier(
+        **FAST, local_encoder=LEARNING, epsilon=5.0, missing_party="zero"
+    )
     with pytest.raises(PartyError, match=message):
         once.fit(*cancer)
 
@@ -1371,7 +1417,7 @@ def test_a_budget_counts_steps_that_a_callback_left_out(cancer):
 # What comes first
 
 
-GUEST = GuestSettings(guest=FIXED, representation_noise=0.5, lr=0.1).pack()
+GUEST = GuestSettings(local_encoder=FIXED, representation_noise=0.5, lr=0.1).pack()
 PLAN = {
     "seed": 0,
     "shared": [1],
@@ -1412,7 +1458,7 @@ def test_operations_out_of_order_say_what_comes_first(
 ):
     block = np.random.default_rng(0).normal(size=(5, 2))
     holding = Holding(block, labels=Labels(np.arange(5) % 2, 2))
-    host = {**HOST, "local": [4], "host": [4], "batch_size": 5}
+    host = {**HOST, "bottom": [4], "top": [4], "batch_size": 5}
     settings = {"guest": GUEST, "host": host}[role]
     member = opened(settings, f"fedonce.{role}", holding=holding)
     with pytest.raises(PartyError, match=f"{first!r} comes first"):
@@ -1433,8 +1479,10 @@ class Nowhere(Federation):
 )
 def test_what_one_guest_cannot_be_told_is_refused_before_anything_runs(cancer, guest):
     settings = {"parties": Nowhere(), "active": "bank", "max_epochs": 1}
-    once = FedOnceClassifier(guest={"shop": PCA(2), "lab": guest}, **settings)
-    with pytest.raises(SettingsError, match="guest cannot be told to party 'lab'"):
+    once = FedOnceClassifier(local_encoder={"shop": PCA(2), "lab": guest}, **settings)
+    with pytest.raises(
+        SettingsError, match="local_encoder cannot be told to party 'lab'"
+    ):
         once.fit(*cancer)
     with pytest.raises(AssertionError, match="something ran"):
         FedOnceClassifier(**settings).fit(*cancer)
@@ -1448,7 +1496,12 @@ def test_split_learning_needs_a_party_of_the_one_round():
 def test_secrets_are_drawn_where_they_are_used(cancer):
     """Noise of one guest's own entropy: another root for it changes nobody else."""
     X, y = cancer
-    settings = {**FAST, "guest": FIXED, "representation_noise": 0.1, "epsilon": 5.0}
+    settings = {
+        **FAST,
+        "local_encoder": FIXED,
+        "representation_noise": 0.1,
+        "epsilon": 5.0,
+    }
 
     class Other(FedOnceClassifier):
         def _make_members(self, *args):

@@ -59,7 +59,7 @@ APC = {
     **TRAINING,
 }
 SPLIT = {"bottom": (3,), "top": (3,), "cut_width": 3, **TRAINING}
-ONCE = {"local": (3,), "host": (3,), "local_width": 3, **TRAINING}
+ONCE = {"bottom": (3,), "top": (3,), "cut_width": 3, **TRAINING}
 TAB = {"n_steps": 1, "n_d": 4, "n_a": 2, "pretrain": False, **TRAINING}
 ESTIMATORS = {
     "RAP": RandomProjectionVFL(LogisticRegression(), random_state=0),
@@ -356,20 +356,30 @@ PARAMETERS = {
     "batch_size": [0, -1, 2.5, True],
     "lr": [0, -1.0, np.nan, np.inf, "fast"],
     "cut_width": [0, True, 2.5],
-    "bottom": [None, 3, (0,), (2.5,), ("a",)],
-    "top": [(True,), torch.nn.Linear(2, 2), lambda n, m: None],
-    "local": [(-1,), lambda n, m: torch.nn.Linear(n, m + 1)],
-    "host": [5, lambda n, m: torch.nn.Linear(n + 1, m)],
+    "bottom": [
+        None,
+        3,
+        (0,),
+        (-1,),
+        (2.5,),
+        ("a",),
+        lambda n, m: torch.nn.Linear(n, m + 1),
+    ],
+    "top": [
+        5,
+        (True,),
+        lambda n, m: torch.nn.Linear(n + 1, m),
+        torch.nn.Linear(2, 2),
+        lambda n, m: None,
+    ],
     "optimizer": ["adam", torch.optim.Adam(torch.nn.Linear(1, 1).parameters())],
     "aggregation": ["median", None],
     "transport": ["carrier pigeon", None],
     "random_state": [-1, "seed", 1.5, np.random.default_rng(0)],
     "missing_rows": ["drop", None, True],
-    "guest": [PCA, "pca", {"b": PCA(1)}],
     "estimator": [LogisticRegression, "svm", None],
     "projection": [StandardScaler, "gaussian"],
-    "classifier": [LogisticRegression, Ridge()],
-    "local_encoder": [PCA, {"a": PCA(1)}],
+    "local_encoder": [PCA, "pca", {"a": PCA(1)}, {"b": PCA(1)}],
     "clients": [{"b": 0}, {"z": 2}, {"b": [0, 1]}, 3],
     "class_weight": [{"x": 1}, {0: -1, 1: 1}, "even", [1, 2]],
     "n_steps": [0, True],

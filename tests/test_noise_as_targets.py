@@ -168,7 +168,7 @@ def test_representation_is_the_network_in_evaluation_mode(activation):
             nn.BatchNorm1d(n_inputs), nn.Dropout(0.5), nn.Linear(n_inputs, n_outputs)
         )
 
-    fitted = encoder(module=module, output_activation=activation).fit(X)
+    fitted = encoder(hidden_layer_sizes=module, output_activation=activation).fit(X)
     assert not any(each.training for each in fitted.module_.modules())
     with torch.inference_mode():
         expected = fitted.module_(torch.from_numpy(X)).numpy()
@@ -180,7 +180,9 @@ def test_representation_is_the_network_in_evaluation_mode(activation):
 
 def test_image_tiles_have_a_convolutional_network():
     tiles = np.random.default_rng(0).normal(size=(41, 36)).astype(np.float32)
-    fitted = encoder(module=ConvolutionalBottom((6, 6)), max_epochs=1).fit(tiles)
+    fitted = encoder(hidden_layer_sizes=ConvolutionalBottom((6, 6)), max_epochs=1).fit(
+        tiles
+    )
     assert fitted.transform(tiles).shape == (41, 3)
     assert any(isinstance(each, nn.Conv2d) for each in fitted.module_.modules())
 
@@ -190,7 +192,8 @@ def test_image_tiles_have_a_convolutional_network():
 )
 def test_same_seed_same_bytes(module, rng_guard):
     first, second, other = (
-        encoder(module=module, random_state=seed).fit_transform(X) for seed in (0, 0, 1)
+        encoder(hidden_layer_sizes=module, random_state=seed).fit_transform(X)
+        for seed in (0, 0, 1)
     )
     assert first.tobytes() == second.tobytes()
     assert first.tobytes() != other.tobytes()
@@ -300,8 +303,8 @@ def test_guests_trained_together_may_be_left_untrained():
     ("others", "message"),
     [
         ({"lr": 0.1}, "the same parameters"),
-        ({"module": (3,)}, "the same parameters"),
-        ({"module": nn.Linear}, "hidden layers of a perceptron"),
+        ({"hidden_layer_sizes": (3,)}, "the same parameters"),
+        ({"hidden_layer_sizes": nn.Linear}, "hidden layers of a perceptron"),
         ({"optimizer": torch.optim.SGD}, "no optimizer"),
         ({"max_epochs": -1}, "'max_epochs' parameter"),
     ],
@@ -364,5 +367,5 @@ def test_targets_under_a_budget_are_secret(monkeypatch):
     assert found == [False]
     settings = {"epsilon": 5.0, "delta": 1e-3, "max_epochs": 1, "batch_size": 50}
     guest = NoiseAsTargetsEncoder(max_epochs=1, batch_size=50, update_every=None)
-    skvfl.FedOnceClassifier(guest=guest, **settings).fit(X, X[:, 0] > 0)
+    skvfl.FedOnceClassifier(local_encoder=guest, **settings).fit(X, X[:, 0] > 0)
     assert found == [False, True]

@@ -23,6 +23,7 @@ from skvfl import (
     TabVFLClassifier,
     VerticalPartitioner,
     VFedSecClassifier,
+    VFLBoostingClassifier,
 )
 from skvfl._random import deal, spawn_named, without_seeds
 from skvfl.exceptions import PartyError, SettingsError
@@ -42,6 +43,7 @@ METHODS = {
     "apc": (APCVFLClassifier, {"max_epochs": 1, "inference": "joint"}),
     "tabvfl": (TabVFLClassifier, {"max_epochs": 1}),
     "vfedsec": (VFedSecClassifier, {"max_epochs": 1}),
+    "boosting": (VFLBoostingClassifier, {"max_iter": 1}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 
@@ -564,7 +566,7 @@ HALVES = {
         "record_server_view": True,
     },
     "rap": {"projection": GaussianProjection(random_state=SEED)},
-    "fedonce": {"guest": {"shop": NoiseAsTargetsEncoder(max_epochs=1)}},
+    "fedonce": {"local_encoder": {"shop": NoiseAsTargetsEncoder(max_epochs=1)}},
 }
 
 
@@ -622,7 +624,7 @@ def test_a_fitted_estimator_keeps_no_table_and_no_session(method):
 
 def test_seeds_are_struck_out_everywhere_and_left_where_they_were():
     given = {
-        "guest": {"shop": make_pipeline(PCA(random_state=SEED))},
+        "local_encoder": {"shop": make_pipeline(PCA(random_state=SEED))},
         "steps": [("a", PCA(random_state=SEED), [1])],
         "kind": PCA,
     }

@@ -25,6 +25,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl._random import spawn_named
 
@@ -51,18 +53,26 @@ ESTIMATORS = {
     "SplitNN": SplitNNClassifier(**SHORT),
     "SplitNN, sum": SplitNNClassifier(aggregation="sum", early_stopping=True, **SHORT),
     "SplitNN, regression": SplitNNRegressor(**SHORT),
+    "Boosting": VFLBoostingClassifier(max_iter=3, min_samples_leaf=5),
+    "Boosting, private": VFLBoostingRegressor(
+        max_iter=3, label_epsilon=2.0, target_range=(-9, 9), early_stopping=True
+    ),
     "vFedSec": VFedSecClassifier(clients={"shop2": 2, "bank": 3}, **SHORT),
     "vFedSec, regression": VFedSecRegressor(**SHORT),
     "FedOnce": FedOnceClassifier(n_split_epochs=1, **SHORT),
     "FedOnce, private": FedOnceClassifier(**PRIVATE),
     "FedOnce, private guests": FedOnceClassifier(
-        guest=NoiseAsTargetsEncoder(3, max_epochs=1), n_split_epochs=1, **PRIVATE
+        local_encoder=NoiseAsTargetsEncoder(3, max_epochs=1),
+        n_split_epochs=1,
+        **PRIVATE,
     ),
     "FedOnce, regression": FedOnceRegressor(representation_noise=0.1, **SHORT),
     "APC-VFL": APCVFLClassifier(**SHORT),
     "APC-VFL, joint": APCVFLClassifier(inference="joint", **SHORT),
     "APC-VFL, regression": APCVFLRegressor(**SHORT),
-    "TabVFL": TabVFLClassifier(failure=ClientFailures(0.4, seed=0), **TABNET),
+    "TabVFL": TabVFLClassifier(
+        failure=ClientFailures(0.4, random_state=0), missing_party="cache", **TABNET
+    ),
     "TabVFL, local": TabVFLClassifier(design="local", **TABNET),
     "TabVFL, local encoder": TabVFLRegressor(design="local_encoder", **TABNET),
 }

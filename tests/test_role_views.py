@@ -40,6 +40,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl._random import seed_party
 from skvfl.nn._streams import private_generator
@@ -71,15 +73,19 @@ ESTIMATORS = {
     "vFedSec": VFedSecClassifier(**SHORT),
     "vFedSec, regression": VFedSecRegressor(early_stopping=True, **SHORT),
     "vFedSec, clusters": VFedSecClassifier(clients={"telco": 2}, **SHORT),
-    "FedOnce": FedOnceClassifier(guest=GUEST, **SHORT),
-    "FedOnce, split": FedOnceRegressor(guest=GUEST, n_split_epochs=2, **SHORT),
+    "FedOnce": FedOnceClassifier(local_encoder=GUEST, **SHORT),
+    "FedOnce, split": FedOnceRegressor(local_encoder=GUEST, n_split_epochs=2, **SHORT),
     "FedOnce, private": FedOnceClassifier(**PRIVATE),
     "FedOnce, private guests": FedOnceClassifier(
-        guest=GUEST, n_split_epochs=1, **PRIVATE
+        local_encoder=GUEST, n_split_epochs=1, **PRIVATE
     ),
     "APC-VFL": APCVFLClassifier(**ENCODERS),
     "APC-VFL, joint": APCVFLClassifier(inference="joint", **ENCODERS),
     "APC-VFL, regression": APCVFLRegressor(distillation="prediction", **ENCODERS),
+    "Boosting": VFLBoostingClassifier(max_iter=4),
+    "Boosting, regression": VFLBoostingRegressor(
+        max_iter=4, label_epsilon=2.0, target_range=(-50, 100), early_stopping=True
+    ),
     "TabVFL": TabVFLClassifier(**TABNET),
     "TabVFL, local": TabVFLClassifier(design="local", **TABNET),
     "TabVFL, local encoder": TabVFLRegressor(design="local_encoder", **TABNET),
@@ -308,7 +314,9 @@ def test_cells_that_are_sent_as_they_are_are_found():
         LogisticRegression(), projection=FunctionTransformer()
     )
     views = fit("as it is", as_it_is, overheard=True)
-    once = fit("FedOnce", FedOnceClassifier(guest=FunctionTransformer(), **SHORT))
+    once = fit(
+        "FedOnce", FedOnceClassifier(local_encoder=FunctionTransformer(), **SHORT)
+    )
     for other in ("shop", "telco"):
         for column in raw(other).T:
             assert all(cells_found(v, column) == 1 for v in views.roles.values())
@@ -364,7 +372,12 @@ def test_passive_parties_of_one_round_receive_nothing(name):
 
 
 # Not vFedSec, whose messages are masked, nor what hardly shows to who may see it.
-IN_THE_CLEAR = [n for n in ESTIMATORS if "vFedSec" not in n and n != "TabVFL, local"]
+# Nor trees, whose columns show in sums and in sides of splits: see test_boosting.py.
+IN_THE_CLEAR = [
+    n
+    for n in ESTIMATORS
+    if not n.startswith(("vFedSec", "Boosting")) and n != "TabVFL, local"
+]
 
 
 @pytest.mark.parametrize("name", IN_THE_CLEAR)

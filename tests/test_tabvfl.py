@@ -42,9 +42,8 @@ def cancer():
 
 
 def classifier(**settings):
-    return TabVFLClassifier(
-        **{**SMALL, "max_epochs": 2, "random_state": 0, "parties": 2, **settings}
-    )
+    usual = {"max_epochs": 2, "random_state": 0, "missing_party": "cache"}
+    return TabVFLClassifier(**{**SMALL, **usual, "parties": 2, **settings})
 
 
 def states(estimator, part="_bottom"):
@@ -420,7 +419,7 @@ def models_before_finetuning(cancer, **settings):
 
 class TestFailures:
     def test_draws(self):
-        failures = ClientFailures(0.3, seed=1)
+        failures = ClientFailures(0.3, random_state=1)
         names = ["a", "b"]
         drawn = failures._draw(np.random.SeedSequence(5), 2000, names)
         assert drawn[0] == []
@@ -438,8 +437,8 @@ class TestFailures:
 
     @pytest.mark.parametrize("seed", [-1, 1.5])
     def test_a_seed_is_a_count(self, seed):
-        with pytest.raises(ValueError, match="seed must be an int"):
-            ClientFailures(0.3, seed=seed)
+        with pytest.raises(ValueError, match="random_state must be an int"):
+            ClientFailures(0.3, random_state=seed)
 
     @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), "0.3"])
     def test_a_probability_is_one(self, probability):
@@ -470,17 +469,17 @@ class TestFailures:
         estimator = classifier(parties=2, failure=ClientFailures(1.0)).fit(*cancer)
         assert {name for _, _, name in estimator.failures_} == {"party1"}
 
-    @pytest.mark.parametrize("on_failure", ["cache", "zeros"])
+    @pytest.mark.parametrize("missing_party", ["cache", "zero"])
     @pytest.mark.parametrize("design", DESIGNS)
     def test_offline_parties_do_not_move_and_send_nothing(
-        self, cancer, design, on_failure
+        self, cancer, design, missing_party
     ):
         settings = {
             "parties": TWO_GUESTS,
             "active": "bank",
             "design": design,
             "pretrain": False,
-            "on_failure": on_failure,
+            "missing_party": missing_party,
         }
         once = classifier(max_epochs=1, **settings).fit(*cancer)
         often = classifier(max_epochs=3, failure=ClientFailures(1.0), **settings)
@@ -535,7 +534,7 @@ class TestFailures:
             parties=TWO_GUESTS,
             active="bank",
             failure=ClientFailures(1.0),
-            on_failure="raise",
+            missing_party="raise",
         )
         with pytest.raises(PartyError, match=r"'lab'.*epoch 2 of pretraining"):
             estimator.fit(*cancer)
@@ -557,7 +556,7 @@ class TestFailures:
             "early_stopping": True,
             "n_iter_no_change": 3,
             "batch_size": 64,
-            "failure": ClientFailures(0.6, seed=0),
+            "failure": ClientFailures(0.6, random_state=0),
         }
         estimator = classifier(max_epochs=40, **settings).fit(X, y)
         curve = estimator.validation_loss_curve_
@@ -915,7 +914,7 @@ class _Pausing(ProcessTransport):
 class TestLateParties:
     SETTINGS = {"parties": TWO_GUESTS, "active": "bank", "max_epochs": 3}
 
-    @pytest.mark.parametrize("on_failure", ["cache", "zeros"])
+    @pytest.mark.parametrize("missing_party", ["cache", "zero"])
     @pytest.mark.parametrize(
         "operation",
         [
@@ -923,11 +922,11 @@ class TestLateParties:
             *["hide_held_out", "rebuild_held_out"],
         ],
     )
-    def test_pretraining_goes_on(self, cancer, operation, on_failure):
+    def test_pretraining_goes_on(self, cancer, operation, missing_party):
         transport = _Script(("lab", (operation, 2)))
         estimator = classifier(
             transport=transport,
-            on_failure=on_failure,
+            missing_party=missing_party,
             early_stopping=True,
             **self.SETTINGS,
         ).fit(*cancer)
@@ -967,16 +966,16 @@ class TestLateParties:
         )
 
     @pytest.mark.parametrize(
-        ("on_failure", "late", "message"),
+        ("missing_party", "late", "message"),
         [
             ("raise", ("lab", 1), "'lab'.*epoch 2 of pretraining"),
             ("cache", ("lab", 0), "'lab'.*epoch 1 of pretraining"),
-            ("zeros", ("lab", 3), "'lab'.*epoch 1 of finetuning"),
+            ("zero", ("lab", 3), "'lab'.*epoch 1 of finetuning"),
         ],
     )
-    def test_what_nothing_stands_for_raises(self, cancer, on_failure, late, message):
+    def test_what_nothing_stands_for_raises(self, cancer, missing_party, late, message):
         estimator = classifier(
-            transport=_Script(late), on_failure=on_failure, **self.SETTINGS
+            transport=_Script(late), missing_party=missing_party, **self.SETTINGS
         )
         with pytest.raises(PartyError, match=message):
             estimator.fit(*cancer)

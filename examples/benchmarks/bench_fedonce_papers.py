@@ -3,7 +3,7 @@
 Prints one JSON object per line. A full run also appends the lines to
 ``docs/benchmarks/fedonce_papers.jsonl`` and measures only what that record lacks, so
 that a run may be stopped and started again, and lines that a change has made wrong may
-be deleted; it ends by writing the page of the user guide that shows the record. Needs
+be deleted; it ends by writing the page of the benchmarks that shows the record. Needs
 the data sets in the folder that the environment variable SKVFL_DATA names.
 
     python bench_fedonce_papers.py [--quick | --write-docs]
@@ -313,7 +313,7 @@ def encoder(plan, classes, **settings):
     """Return the paper's guest."""
     return NoiseAsTargetsEncoder(
         plan.networks.d,
-        module=plan.networks.guest,
+        hidden_layer_sizes=plan.networks.guest,
         output_activation="tanh" if classes <= 2 else "identity",
         **{"max_epochs": plan.guest_epochs, "batch_size": 100, "lr": 1e-3, **settings},
     )
@@ -328,9 +328,9 @@ def once(parts, plan, seed, **settings):
     """Return FedOnce with the paper's networks."""
     kind = FedOnceClassifier if parts.classes else FedOnceRegressor
     return kind(
-        local=plan.networks.guest,
-        local_width=plan.networks.width,
-        host=plan.networks.host,
+        bottom=plan.networks.guest,
+        cut_width=plan.networks.width,
+        top=plan.networks.host,
         random_state=seed,
         **{"max_epochs": plan.host_epochs, "batch_size": 250, **settings},
     )
@@ -400,7 +400,7 @@ def with_guests(parts, plan, seed, parties, guests, active=None):
     """Measure FedOnce whose guests are trained already."""
     parties = VerticalPartitioner(plan.scaler, parties=parties)
     settings = {"active": active} if active else {}
-    settings |= {"parties": parties, "guest": guests, "lr": plan.host_lr}
+    settings |= {"parties": parties, "local_encoder": guests, "lr": plan.host_lr}
     return fit_and_score(once(parts, plan, seed, **settings), parts)
 
 
@@ -443,7 +443,7 @@ def private(method, parts, plan, seed, parties, host, epsilon, settings):
     """Measure one private method, or its twin without noise."""
     settings = dict(settings)
     if method in (L1, NAIVE, NO_NOISE):
-        settings["guest"] = encoder(
+        settings["local_encoder"] = encoder(
             plan,
             n_classes(parts),
             batch_size=128,
@@ -452,12 +452,12 @@ def private(method, parts, plan, seed, parties, host, epsilon, settings):
         )
     if method in (NO_NOISE, OURS_NO_NOISE):
         del settings["max_grad_norm"]
-        settings.setdefault("guest", RandomFeaturesEncoder(8))
+        settings.setdefault("local_encoder", RandomFeaturesEncoder(8))
         settings["optimizer"] = torch.optim.SGD
     else:
         if method in (NARROW, OURS):
             n_features = 8 if method == NARROW else 32
-            settings["guest"] = RandomFeaturesEncoder(n_features)
+            settings["local_encoder"] = RandomFeaturesEncoder(n_features)
         settings |= {
             "epsilon": epsilon,
             "delta": DELTA,
@@ -996,7 +996,7 @@ def by_key_table(lines, part, key, values, heading):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     budgets = collect(lines, "privacy", "epsilon")
     axes = {"learning rate": RATES, "norm": NORMS, "batch size": SIZES}
     grid = {name: " or ".join(f"{x:g}" for x in axis) for name, axis in axes.items()}

@@ -74,6 +74,12 @@ class AutoencoderTransformer(
         Learning rate.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
+    callbacks : list of skorch.callbacks.Callback or None, default=None
+        Called while training, as by skorch.
+    device : str, default="cpu"
+        Where to train, as torch names it.
     random_state : int, RandomState instance or None, default=None
         Seed of the first weights and of the order of rows. ``None`` takes fresh entropy
         from the operating system.
@@ -131,6 +137,9 @@ class AutoencoderTransformer(
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "callbacks": [list, None],
+        "device": [str],
         "random_state": ["random_state"],
     }
 
@@ -145,6 +154,9 @@ class AutoencoderTransformer(
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         random_state=None,
     ):
         self.n_components = n_components
@@ -155,6 +167,9 @@ class AutoencoderTransformer(
         self.batch_size = batch_size
         self.lr = lr
         self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.callbacks = callbacks
+        self.device = device
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -217,6 +232,9 @@ class AutoencoderTransformer(
             lr=self.lr,
             sequence=to_rows,
             optimizer=self.optimizer,
+            weight_decay=self.weight_decay,
+            callbacks=self.callbacks,
+            device=self.device,
             report=end_epoch,
         )
         self.n_iter_ = len(self.loss_curve_)
@@ -369,7 +387,7 @@ class EncoderEvaluationDisplay:
     @validate_params(
         {
             "encoder": [AutoencoderTransformer],
-            "classifier": [HasMethods(["fit", "predict"]), None],
+            "estimator": [HasMethods(["fit", "predict"]), None],
             "cv": ["cv_object"],
             "scoring": [str, callable, None],
             "threshold": [Interval(Real, 0, None, closed="left")],
@@ -382,7 +400,7 @@ class EncoderEvaluationDisplay:
         X,
         y,
         *,
-        classifier=None,
+        estimator=None,
         cv=5,
         scoring=None,
         threshold=0.01,
@@ -397,7 +415,7 @@ class EncoderEvaluationDisplay:
             Standardised columns.
         y : array-like of shape (n_samples,)
             Labels or targets.
-        classifier : estimator or None, default=None
+        estimator : estimator or None, default=None
             Any classifier or regressor; by default logistic regression on standardised
             inputs.
         cv : int, splitter or iterable, default=5
@@ -411,14 +429,14 @@ class EncoderEvaluationDisplay:
         -------
         display : EncoderEvaluationDisplay
         """
-        if classifier is None:
-            classifier = make_pipeline(
+        if estimator is None:
+            estimator = make_pipeline(
                 StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)
             )
         # A list, because epochs are compared on the same folds, and a generator of them
         # can be read once.
-        folds = list(check_cv(cv, y, classifier=is_classifier(classifier)).split(X, y))
-        judge = partial(cross_val_score, classifier, y=y, cv=folds, scoring=scoring)
+        folds = list(check_cv(cv, y, classifier=is_classifier(estimator)).split(X, y))
+        judge = partial(cross_val_score, estimator, y=y, cv=folds, scoring=scoring)
         scores = []
 
         def report(trained):

@@ -6,6 +6,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.metaestimators import available_if
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
+from skvfl._renamed import renamed
 from skvfl._sklearn import HasMethods, _fit_context
 from skvfl.apc._protocol import _BaseAPCVFL
 from skvfl.federation._replies import OWN_WIDTH, Rows, Vector
@@ -27,7 +28,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
 
     Parameters
     ----------
-    classifier : classifier or None, default=None
+    estimator : classifier or None, default=None
         The final model, on standardised representations;
         ``LogisticRegression(C=0.1, max_iter=1000)`` by default. One whose ``fit``
         takes ``sample_weight`` with ``distillation="prediction"``.
@@ -75,6 +76,17 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         Rows per step, for all default encoders.
     lr : float, default=1e-3
         Learning rate, for all default encoders.
+    optimizer : class or None, default=None
+        From ``torch.optim``, for all default encoders; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser of all default encoders.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's encoders; a dict gives
+        each party its own by name. An encoder that is given has its own.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -156,12 +168,13 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
 
     _parameter_constraints = {
         **_BaseAPCVFL._parameter_constraints,
-        "classifier": [HasMethods(["fit", "predict"]), None],
+        "estimator": [HasMethods(["fit", "predict"]), None],
     }
 
+    @renamed(classifier="estimator", regressor="estimator")
     def __init__(
         self,
-        classifier=None,
+        estimator=None,
         *,
         parties=2,
         active=0,
@@ -176,6 +189,10 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         max_epochs=50,
         batch_size=128,
         lr=1e-3,
+        optimizer=None,
+        weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -193,10 +210,14 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
             max_epochs=max_epochs,
             batch_size=batch_size,
             lr=lr,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )
-        self.classifier = classifier
+        self.estimator = estimator
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, sample_weight=None, *, labelled=None, aligned=None):
@@ -301,9 +322,9 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
 
     @property
     def _model(self):
-        if self.classifier is None:
+        if self.estimator is None:
             return LogisticRegression(C=0.1, max_iter=1000)
-        return self.classifier
+        return self.estimator
 
 
 class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
@@ -313,7 +334,7 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
 
     Parameters
     ----------
-    regressor : regressor or None, default=None
+    estimator : regressor or None, default=None
         The final model, on standardised representations; ``Ridge(alpha=10)`` by
         default.
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
@@ -360,6 +381,17 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         Rows per step, for all default encoders.
     lr : float, default=1e-3
         Learning rate, for all default encoders.
+    optimizer : class or None, default=None
+        From ``torch.optim``, for all default encoders; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser of all default encoders.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's encoders; a dict gives
+        each party its own by name. An encoder that is given has its own.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -422,12 +454,13 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
 
     _parameter_constraints = {
         **_BaseAPCVFL._parameter_constraints,
-        "regressor": [HasMethods(["fit", "predict"]), None],
+        "estimator": [HasMethods(["fit", "predict"]), None],
     }
 
+    @renamed(classifier="estimator", regressor="estimator")
     def __init__(
         self,
-        regressor=None,
+        estimator=None,
         *,
         parties=2,
         active=0,
@@ -442,6 +475,10 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         max_epochs=50,
         batch_size=128,
         lr=1e-3,
+        optimizer=None,
+        weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -459,10 +496,14 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
             max_epochs=max_epochs,
             batch_size=batch_size,
             lr=lr,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )
-        self.regressor = regressor
+        self.estimator = estimator
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, sample_weight=None, *, labelled=None, aligned=None):
@@ -519,4 +560,4 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
 
     @property
     def _model(self):
-        return Ridge(alpha=10) if self.regressor is None else self.regressor
+        return Ridge(alpha=10) if self.estimator is None else self.estimator

@@ -57,6 +57,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "teacher": (1, 5),
     }
 
+    _by_party = ("local_encoder",)
     _one_round = True
 
     _parameter_constraints = {
@@ -72,6 +73,10 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
+        "optimizer": [callable, None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
     }
 
     def __init__(
@@ -90,6 +95,10 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         max_epochs=50,
         batch_size=128,
         lr=1e-3,
+        optimizer=None,
+        weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -106,6 +115,10 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.lr = lr
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.callbacks = callbacks
+        self.device = device
         self.transport = transport
         self.random_state = random_state
 
@@ -124,6 +137,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.communication_ = log = CommunicationLog()
         with Course(self, X, y, 2) as course:
             with self._open(members, log, active, names=asked) as session:
+                course.session = session
                 # Before anything is trained: a mask that does not fit would otherwise
                 # show after the encoders have run for hours.
                 aligned = self._agree_on_rows(session, told, len(labelled))
@@ -335,6 +349,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             lr=self.lr,
+            optimizer=self.optimizer,
+            weight_decay=self.weight_decay,
         )
 
     def _serve(self, X, operation, expect):

@@ -15,8 +15,6 @@ from skvfl.evaluation._parties import find_federated, refuse_varied_parties
 
 CENTRALISED = "centralised"
 WORDS = ("all", "classifiers", "regressors")
-# Parameters that are the model of a federated estimator's server.
-SERVER_MODELS = ("estimator", "classifier", "regressor")
 
 
 class Contender(NamedTuple):
@@ -140,7 +138,7 @@ def _server_models(method):
     for each in find_federated(method).values():
         params = each.get_params(deep=False)
         # By default APC-VFL has a logistic regression, which is a baseline anyway.
-        if any(params.get(name) is not None for name in SERVER_MODELS):
+        if params.get("estimator") is not None:
             yield each._model
 
 

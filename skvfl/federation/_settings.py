@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skvfl.federation._member import Member
     from skvfl.federation._party import Party
 
-_METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+_METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 # Looked for by name in these modules, and nowhere else: a name that arrives must not
 # be able to import or call anything that is not a building block.
 _TRANSFORMERS = {
@@ -70,7 +70,13 @@ _KNOWN = {
 }
 # What others may not set: to keep copies of cells in files, or to read some; to start
 # processes; to write into the table itself.
-_AT_HOME = {"memory": None, "n_jobs": None, "callbacks": None, "copy": True}
+_AT_HOME = {
+    "memory": None,
+    "n_jobs": None,
+    "callbacks": None,
+    "device": "cpu",
+    "copy": True,
+}
 _REGISTERED: dict[str, Any] = {}
 _ROLES: dict[str, type[Settings]] = {}
 
@@ -97,6 +103,18 @@ def register(name: str, block: Any) -> None:
     ------
     ValueError
         If the name is taken by something else.
+
+    See Also
+    --------
+    Settings : Speak of building blocks by their names.
+
+    Examples
+    --------
+    >>> from skvfl.federation import register
+    >>> def narrow(n_inputs, n_outputs):
+    ...     from torch import nn
+    ...     return nn.Linear(n_inputs, n_outputs)
+    >>> register("narrow network of the guide", narrow)
     """
     # The same block again is no error, so that code which registers may run twice.
     if name in _KNOWN or _REGISTERED.get(name, block) is not block:
@@ -213,7 +231,7 @@ def _parameters(name: str, words: Any) -> dict[str, Any]:
 
 def _at_home(params: Mapping[str, Any]) -> str | None:
     """Name of a parameter that is set, and not for others to set."""
-    found = [key for key, due in _AT_HOME.items() if params.get(key, due) is not due]
+    found = [key for key, due in _AT_HOME.items() if params.get(key, due) != due]
     return found[0] if found else None
 
 
@@ -241,6 +259,22 @@ class Settings:
     ----------
     transformer : {"auto", "passthrough"} or transformer, default="auto"
         Prepares the party's columns.
+
+    See Also
+    --------
+    register : Gives a building block a name that settings can use.
+    Member : Is told settings, and makes its party of them.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from sklearn.preprocessing import MaxAbsScaler
+    >>> from skvfl.federation import Settings
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class CountSettings(Settings):
+    ...     width: int = 3
+    >>> CountSettings(transformer=MaxAbsScaler(), width=2).pack()["width"]
+    2
     """
 
     role: ClassVar[str]
@@ -253,7 +287,17 @@ class Settings:
             _ROLES[role] = cls
 
     def make(self, member: Member) -> Party:
-        """The party of an organisation, with nothing but its own secrets."""
+        """The party of an organisation, with nothing but its own secrets.
+
+        Parameters
+        ----------
+        member : Member
+            The organisation.
+
+        Returns
+        -------
+        party : Party
+        """
         raise NotImplementedError
 
     def pack(self) -> dict[str, Any]:

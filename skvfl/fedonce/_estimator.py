@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
+from skvfl._renamed import renamed
 from skvfl._sklearn import StrOptions, _fit_context
 from skvfl.fedonce._protocol import _BaseFedOnce
 
@@ -24,7 +25,20 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     active : str or int, default=0
         Name or position of the host, which holds the labels and trains the
         model. It may hold no columns. All other parties are guests.
-    guest : transformer, dict of str to transformer or None, default=None
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+    missing_party : {"raise", "zero"}, default="raise"
+        What happens when a guest does not answer: its process died, it took too long
+        (:class:`ProcessTransport` has a ``timeout``), it failed, or it holds no value
+        of any row that it is asked about. Either a
+        :class:`~skvfl.exceptions.PartyError`, or a
+        :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
+        of its standardised representation: the mean of what it sent in ``fit``. A guest
+        that refuses its input is an error in any case.
+    local_encoder : transformer, dict of str to transformer or None, default=None
         What turns a guest's prepared columns into its representation; a dict says it
         for each guest by name. Every guest gets a clone with a seed of its own. By
         default a :class:`NoiseAsTargetsEncoder` that is trained with this estimator's
@@ -33,17 +47,17 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         is not trained before them. ``PCA(3)`` is the paper's FedOnce-PCA. An encoder
         that is given brings its own settings; with a budget its ``lr`` is that of plain
         gradient steps, so set it.
-    local : array-like of int or callable, default=(64,)
-        The host's local network on its own columns: sizes of the hidden layers of a
-        perceptron, or ``local(n_inputs, n_outputs)`` that returns a
+    bottom : array-like of int or callable, default=(64,)
+        The host's network on its own columns, the paper's local model: sizes of the
+        hidden layers of a perceptron, or ``bottom(n_inputs, n_outputs)`` that returns a
         ``torch.nn.Module``. With a budget, that is made of torch's own layers in
         ``nn.Sequential``, or can be traced by ``torch.fx`` without data.
-    local_width : int, default=32
-        Number of outputs of the local network.
-    host : array-like of int or callable, default=(64,)
+    top : array-like of int or callable, default=(64,)
         The head, given in the same way: the paper's host model. Its inputs are the
-        outputs of the local network and every guest's representation, which the host
+        outputs of ``bottom`` and every guest's representation, which the host
         standardises (not with a budget).
+    cut_width : int, default=32
+        Number of outputs of ``bottom``.
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -63,27 +77,31 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the host's networks of the last fit, for
+        ``max_epochs`` more epochs and with new optimisers, and then with split epochs.
+        The guests send what their encoders of the last fit make of the rows, with the
+        same noise; what prepares the columns stays as it was. Not with a budget.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the host's networks; a dict gives each
+        party its own by name, and a guest's are those of its encoder. In split epochs
+        they see no rows, and guests' no losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU, where private training runs, too.
     n_split_epochs : int, default=0
         Epochs of split learning after the one round: multi-round FedOnce. The guests'
         networks, which a :class:`NoiseAsTargetsEncoder` has, go on as they are.
-    missing_party : {"raise", "zero"}, default="raise"
-        What happens when a guest does not answer: its process died, it took too long
-        (:class:`ProcessTransport` has a ``timeout``), it failed, or it holds no value
-        of any row that it is asked about. Either a
-        :class:`~skvfl.exceptions.PartyError`, or a
-        :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
-        of its standardised representation: the mean of what it sent in ``fit``. A guest
-        that refuses its input is an error in any case.
-    missing_rows : {"raise", "impute"}, default="raise"
-        What happens in ``fit`` to rows of which a party of two columns or more holds no
-        value at all: an error that names the party and counts them, or they are imputed
-        like other missing values. Later they are imputed, and a
-        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
         away; in split epochs it therefore cancels in the difference of two epochs. It
         is added before the host standardises.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the host adds to the gradients it sends in split epochs: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee; not with a budget.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.
@@ -96,11 +114,11 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         paper's Priv-Baseline: an equal share for each.
     accountant : {"rdp", "pld"}, default="rdp"
         See :func:`skvfl.privacy.account_privacy`.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes in the loss, as in scikit-learn.
     n_jobs : int or None, default=None
         Number of guests that work at the same time, in threads, as in joblib. Worth it
         where they train long or live in processes of their own.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -193,15 +211,18 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed(guest="local_encoder", local="bottom", local_width="cut_width", host="top")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
-        guest=None,
-        local=(64,),
-        local_width=32,
-        host=(64,),
+        missing_rows="raise",
+        missing_party="raise",
+        local_encoder=None,
+        bottom=(64,),
+        top=(64,),
+        cut_width=32,
         max_epochs=50,
         batch_size=128,
         lr=None,
@@ -210,27 +231,31 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
+        callbacks=None,
+        device="cpu",
         n_split_epochs=0,
-        missing_party="raise",
-        missing_rows="raise",
         representation_noise=0.0,
+        gradient_noise=0.0,
         epsilon=None,
         delta=1e-5,
         max_grad_norm=1.0,
         division="moments",
         accountant="rdp",
-        n_jobs=None,
         class_weight=None,
+        n_jobs=None,
         transport="local",
         random_state=None,
     ):
         super().__init__(
             parties=parties,
             active=active,
-            guest=guest,
-            local=local,
-            local_width=local_width,
-            host=host,
+            missing_rows=missing_rows,
+            missing_party=missing_party,
+            local_encoder=local_encoder,
+            bottom=bottom,
+            top=top,
+            cut_width=cut_width,
             max_epochs=max_epochs,
             batch_size=batch_size,
             lr=lr,
@@ -239,10 +264,12 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             n_split_epochs=n_split_epochs,
-            missing_party=missing_party,
-            missing_rows=missing_rows,
             representation_noise=representation_noise,
+            gradient_noise=gradient_noise,
             epsilon=epsilon,
             delta=delta,
             max_grad_norm=max_grad_norm,
@@ -322,7 +349,20 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     active : str or int, default=0
         Name or position of the host, which holds the target and trains the
         model. It may hold no columns. All other parties are guests.
-    guest : transformer, dict of str to transformer or None, default=None
+    missing_rows : {"raise", "impute"}, default="raise"
+        What happens in ``fit`` to rows of which a party of two columns or more holds no
+        value at all: an error that names the party and counts them, or they are imputed
+        like other missing values. Later they are imputed, and a
+        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+    missing_party : {"raise", "zero"}, default="raise"
+        What happens when a guest does not answer: its process died, it took too long
+        (:class:`ProcessTransport` has a ``timeout``), it failed, or it holds no value
+        of any row that it is asked about. Either a
+        :class:`~skvfl.exceptions.PartyError`, or a
+        :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
+        of its standardised representation: the mean of what it sent in ``fit``. A guest
+        that refuses its input is an error in any case.
+    local_encoder : transformer, dict of str to transformer or None, default=None
         What turns a guest's prepared columns into its representation; a dict says it
         for each guest by name. Every guest gets a clone with a seed of its own. By
         default a :class:`NoiseAsTargetsEncoder` that is trained with this estimator's
@@ -331,17 +371,17 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         is not trained before them. ``PCA(3)`` is the paper's FedOnce-PCA. An encoder
         that is given brings its own settings; with a budget its ``lr`` is that of plain
         gradient steps, so set it.
-    local : array-like of int or callable, default=(64,)
-        The host's local network on its own columns: sizes of the hidden layers of a
-        perceptron, or ``local(n_inputs, n_outputs)`` that returns a
+    bottom : array-like of int or callable, default=(64,)
+        The host's network on its own columns, the paper's local model: sizes of the
+        hidden layers of a perceptron, or ``bottom(n_inputs, n_outputs)`` that returns a
         ``torch.nn.Module``. With a budget, that is made of torch's own layers in
         ``nn.Sequential``, or can be traced by ``torch.fx`` without data.
-    local_width : int, default=32
-        Number of outputs of the local network.
-    host : array-like of int or callable, default=(64,)
+    top : array-like of int or callable, default=(64,)
         The head, given in the same way: the paper's host model. Its inputs are the
-        outputs of the local network and every guest's representation, which the host
+        outputs of ``bottom`` and every guest's representation, which the host
         standardises (not with a budget).
+    cut_width : int, default=32
+        Number of outputs of ``bottom``.
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -361,27 +401,31 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the host's networks of the last fit, for
+        ``max_epochs`` more epochs and with new optimisers, and then with split epochs.
+        The guests send what their encoders of the last fit make of the rows, with the
+        same noise; what prepares the columns stays as it was. Not with a budget.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the host's networks; a dict gives each
+        party its own by name, and a guest's are those of its encoder. In split epochs
+        they see no rows, and guests' no losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU, where private training runs, too.
     n_split_epochs : int, default=0
         Epochs of split learning after the one round: multi-round FedOnce. The guests'
         networks, which a :class:`NoiseAsTargetsEncoder` has, go on as they are.
-    missing_party : {"raise", "zero"}, default="raise"
-        What happens when a guest does not answer: its process died, it took too long
-        (:class:`ProcessTransport` has a ``timeout``), it failed, or it holds no value
-        of any row that it is asked about. Either a
-        :class:`~skvfl.exceptions.PartyError`, or a
-        :class:`~skvfl.exceptions.MissingPartyWarning` that names it, and zeros in place
-        of its standardised representation: the mean of what it sent in ``fit``. A guest
-        that refuses its input is an error in any case.
-    missing_rows : {"raise", "impute"}, default="raise"
-        What happens in ``fit`` to rows of which a party of two columns or more holds no
-        value at all: an error that names the party and counts them, or they are imputed
-        like other missing values. Later they are imputed, and a
-        :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
         away; in split epochs it therefore cancels in the difference of two epochs. It
         is added before the host standardises.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the host adds to the gradients it sends in split epochs: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee; not with a budget.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.

@@ -16,6 +16,7 @@ from torch import nn
 
 from skvfl._cells import unquoted
 from skvfl._random import int_seed, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
 from skvfl.fedonce._targets import NoiseTargets, train_together
 from skvfl.nn._build import Build
@@ -44,12 +45,18 @@ class NoiseAsTargetsEncoder(
     ----------
     n_components : int, default=3
         Number of columns of the representation.
-    module : array-like of int or callable, default=(30, 30)
-        Sizes of the hidden layers of a perceptron, or ``module(n_inputs, n_outputs)``
-        that returns a ``torch.nn.Module``: a class, or for tiles of images a
+    hidden_layer_sizes : array-like of int or callable, default=(30, 30)
+        Hidden layers of a perceptron, or ``network(n_inputs, n_outputs)`` that returns
+        a ``torch.nn.Module``: a class, or for tiles of images a
         :class:`~skvfl.nn.ConvolutionalBottom`.
     output_activation : {"tanh", "identity"}, default="tanh"
         What comes after the module.
+    targets : {"noise", "projection"}, default="noise"
+        Random points, or for each row the direction of its own random projection, the
+        same for all rows. The latter are never exchanged.
+    update_every : int or None, default=1
+        Every how many epochs rows exchange targets; what they have got they keep. None
+        leaves every row its first target.
     max_epochs : int, default=50
         Number of passes over the rows; 0 leaves the network as it is drawn.
     batch_size : int, default=100
@@ -57,16 +64,10 @@ class NoiseAsTargetsEncoder(
         with the cube of their number. A last batch of one row joins its predecessor.
     lr : float, default=1e-3
         Learning rate.
-    weight_decay : float, default=1e-5
-        Of the optimiser.
-    targets : {"noise", "projection"}, default="noise"
-        Random points, or for each row the direction of its own random projection, the
-        same for all rows. The latter are never exchanged.
-    update_every : int or None, default=1
-        Every how many epochs rows exchange targets; what they have got they keep. None
-        leaves every row its first target.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     callbacks : list of skorch.callbacks.Callback or None, default=None
         Called while training, as by skorch.
     device : str, default="cpu"
@@ -129,7 +130,7 @@ class NoiseAsTargetsEncoder(
 
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
-        "module": ["array-like", callable],
+        "hidden_layer_sizes": ["array-like", callable],
         "output_activation": [StrOptions({"tanh", "identity"})],
         "max_epochs": [Interval(Integral, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -146,33 +147,34 @@ class NoiseAsTargetsEncoder(
     # What is made of a network of the user's own, under a budget; see Build.
     _check = None
 
+    @renamed(module="hidden_layer_sizes")
     def __init__(
         self,
         n_components=3,
         *,
-        module=(30, 30),
+        hidden_layer_sizes=(30, 30),
         output_activation="tanh",
+        targets="noise",
+        update_every=1,
         max_epochs=50,
         batch_size=100,
         lr=1e-3,
-        weight_decay=1e-5,
-        targets="noise",
-        update_every=1,
         optimizer=None,
+        weight_decay=0.0,
         callbacks=None,
         device="cpu",
         random_state=None,
     ):
         self.n_components = n_components
-        self.module = module
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.output_activation = output_activation
+        self.targets = targets
+        self.update_every = update_every
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.lr = lr
-        self.weight_decay = weight_decay
-        self.targets = targets
-        self.update_every = update_every
         self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.callbacks = callbacks
         self.device = device
         self.random_state = random_state
@@ -241,9 +243,9 @@ class NoiseAsTargetsEncoder(
         # and change nothing else.
         to_targets = to_targets if secret is None else secret
         build = Build(
-            self.module,
+            self.hidden_layer_sizes,
             self.n_components,
-            name="module",
+            name="hidden_layer_sizes",
             trains=self.max_epochs > 0,
             check=self._check,
         )
@@ -317,13 +319,16 @@ class NoiseAsTargetsEncoder(
         """Parameters that encoders have in common, if they can be fitted together."""
         settings = self.get_params(deep=False)
         own = [settings[name] for name in ("optimizer", "callbacks")]
-        if callable(self.module) or any(own) or self.device != "cpu":
+        if callable(self.hidden_layer_sizes) or any(own) or self.device != "cpu":
             raise ValueError(
                 "encoders that are fitted together have hidden layers of a perceptron, "
                 "and no optimizer, callbacks or device of their own"
             )
         # A list and a tuple of the same sizes are the same layers.
-        return settings | {"module": list(self.module), "random_state": None}
+        return settings | {
+            "hidden_layer_sizes": list(self.hidden_layer_sizes),
+            "random_state": None,
+        }
 
     def transform(self, X):
         """Represent rows.

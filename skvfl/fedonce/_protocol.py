@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
 from numbers import Integral, Real
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvfl._base import VFLEstimator, check_answers
 from skvfl._course import Course
 from skvfl._random import branch, int_seed, one_way, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
 from skvfl._warnings import warn
 from skvfl.exceptions import (
@@ -51,15 +53,18 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     # What a guest draws: its columns' preparation, its part in split learning, the key
     # of the noise on what it sends, its encoder, and the noise of private training in
-    # the one round and after it. The host's own training draws from the last two.
+    # the one round and after it. The host's own training draws from the last two, and
+    # from "noise" what it adds to gradients.
     _streams = {
         "prepare": (1, 0),
         "models": (1, 1),
         "keys": (1, 2),
+        "noise": (1, 3),
         "guests": (2,),
         "once": (5, 0),
         "afterwards": (5, 1),
     }
+    _by_party = ("local_encoder",)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -69,15 +74,19 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "guest": [HasMethods(["fit_transform", "transform"]), dict, None],
-        "local": ["array-like", callable],
-        "local_width": [Interval(Integral, 1, None, closed="left")],
-        "host": ["array-like", callable],
+        "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
+        "local_encoder": [HasMethods(["fit_transform", "transform"]), dict, None],
+        "bottom": ["array-like", callable],
+        "cut_width": [Interval(Integral, 1, None, closed="left")],
+        "top": ["array-like", callable],
         "lr": [Interval(Real, 0, None, closed="neither"), None],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "n_split_epochs": [Interval(Integral, 0, None, closed="left")],
         "missing_party": [StrOptions({"raise", "zero"})],
         "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "max_grad_norm": [Interval(Real, 0, None, closed="neither")],
@@ -86,15 +95,18 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "n_jobs": [Integral, None],
     }
 
+    @renamed(guest="local_encoder", local="bottom", local_width="cut_width", host="top")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
-        guest=None,
-        local=(64,),
-        local_width=32,
-        host=(64,),
+        missing_rows="raise",
+        missing_party="raise",
+        local_encoder=None,
+        bottom=(64,),
+        top=(64,),
+        cut_width=32,
         max_epochs=50,
         batch_size=128,
         lr=None,
@@ -103,10 +115,12 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
+        callbacks=None,
+        device="cpu",
         n_split_epochs=0,
-        missing_party="raise",
-        missing_rows="raise",
         representation_noise=0.0,
+        gradient_noise=0.0,
         epsilon=None,
         delta=1e-5,
         max_grad_norm=1.0,
@@ -118,10 +132,12 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     ):
         self.parties = parties
         self.active = active
-        self.guest = guest
-        self.local = local
-        self.local_width = local_width
-        self.host = host
+        self.missing_rows = missing_rows
+        self.missing_party = missing_party
+        self.local_encoder = local_encoder
+        self.bottom = bottom
+        self.top = top
+        self.cut_width = cut_width
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -130,10 +146,12 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.n_split_epochs = n_split_epochs
-        self.missing_party = missing_party
-        self.missing_rows = missing_rows
         self.representation_noise = representation_noise
+        self.gradient_noise = gradient_noise
         self.epsilon = epsilon
         self.delta = delta
         self.max_grad_norm = max_grad_norm
@@ -155,16 +173,19 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.communication_ = log = CommunicationLog()
         with Course(self, X, y, n_tasks) as course:
             members = self._make_members(X, root, labels)
-            open_one = self._one_by_one(members, self._opening(members), fitting=True)
+            opening = self._opening(members, fitted=self._earlier)
+            open_one = self._one_by_one(members, opening, fitting=True)
             # The host's session stays open over the one round, because it learns from
             # what the guests send; a guest's is its own, so that one who dies takes
             # nobody along.
             with open_one(self._active, log) as session:
+                course.session = session
                 guests, received, said = self._represent(open_one, n_rows, course)
                 self._train_host(session, received, guests, course)
             parties, said_split = session.parties | guests, {}
             if self.n_split_epochs and not course.interrupted:
                 with self._open_again(X, root, labels, parties) as session:
+                    course.session = session
                     rows = branch(root, 4)
                     said_split = self._train_split(session, n_rows, rows, course)
                 parties = session.parties
@@ -198,15 +219,15 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # among what the guarantee does not cover.
             run = None if plan is None else plan.guests.get(name)
             return GuestSettings(
-                guest=self._encoder_of(name),
+                local_encoder=self._encoder_of(name),
                 representation_noise=self.representation_noise,
                 run=None if run is None else asdict(run),
                 **said,
             )
         return HostSettings(
-            local=self.local,
-            local_width=self.local_width,
-            host=self.host,
+            bottom=self.bottom,
+            cut_width=self.cut_width,
+            top=self.top,
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             early_stopping=self.early_stopping,
@@ -229,7 +250,11 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """A session of those who have learnt in the one round."""
         # Made anew: what a member holds was dropped with the session of the one round.
         members = self._make_members(X, root, labels)
-        told = {"settings": lambda name: SplitSettings(), "fitted": parties}
+        noise = {self._active: self.gradient_noise}
+        told = {
+            "settings": lambda name: SplitSettings(gradient_noise=noise.get(name, 0.0)),
+            "fitted": parties,
+        }
         opening = self._opening(members, [*parties], **told)
         log = self.communication_
         return self._begin(members, log, self._active, opening, fitting=True)
@@ -302,9 +327,10 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
         log.begin_round()
         # Threads: parties hold what must not be pickled, and torch and numpy let go of
-        # the interpreter where they work.
+        # the interpreter where they work. Each in a copy of the context, by which
+        # whoever records the views of a run is found.
         attempts = Parallel(n_jobs=self.n_jobs, backend="threading")(
-            delayed(attempt)(name) for name in names
+            delayed(copy_context().run)(attempt, name) for name in names
         )
         missing = [error for *_, error in attempts if error is not None]
         # No guest is absent whose answer is under way. After all were asked, so that
@@ -333,7 +359,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _train_host(self, session, received, guests, course):
         """The host learns alone from what it has received."""
         host = self._active
-        self.loss_curve_, self.validation_loss_curve_ = [], []
+        before = 0 if self._earlier is None else self.n_iter_
+        self._begin_curves()
         # With a budget a loss is no part of a reply that is expected, so none crosses.
         said = {"stops": Count(0, 1)}
         if self.epsilon is None:
@@ -346,7 +373,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # What was spent until an interrupt would have to be found out from all.
             task = course.begin("epoch", may_end=self._plan is None)
             epoch = session.ask(host, "train_epoch", reply=Fields(said))
-            self.n_iter_ = n_epochs
+            self.n_iter_ = before + n_epochs
             if "train_loss" in epoch:
                 self.loss_curve_.append(epoch["train_loss"])
             if "valid_loss" in epoch:
@@ -382,17 +409,24 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             )
         seeds = [int_seed(each) for each in to_epochs.spawn(self.n_split_epochs)]
         so_far = partial(self._so_far, session)
-        tasks = {"so_far": so_far, "may_end": self._plan is None}
-        for i in course.tasks("split epoch", self.n_split_epochs, **tasks):
+        for seed in seeds:
+            task = course.begin("split epoch", may_end=self._plan is None)
             if self._plan is None:
-                self._split_epoch(session, seeds[i], n_rows)
+                self._split_epoch(session, seed, n_rows)
             else:
                 for _ in range(self._plan.per_epoch):
                     self._private_step(session, n_rows)
             # After every epoch, so that spoilt networks end the fit at once.
             session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
+            stop = course.end(task, so_far)
+            if self._plan is None:
+                losses = {"train_loss": self.loss_curve_[-1]}
+                stop |= self._ask_callbacks(session, losses)
+            if stop:
+                break
         if self._plan is None:
+            session.tell("end_split", to=self._listeners)
             return {}
         # Not of the host, for whose steps the plan stands.
         return session.call("spent", to=self.answered_, reply=SPENT)
@@ -461,24 +495,31 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _encoder_of(self, name):
         """What a guest is told to encode with."""
-        if self.guest is None:
+        encoder = self.local_encoder
+        if encoder is None:
             return self._default_encoder()
-        return self.guest[name] if isinstance(self.guest, dict) else self.guest
+        return encoder[name] if isinstance(encoder, dict) else encoder
 
     def _check_encoders(self):
         """What every guest is told to encode with, by name."""
+        if self.gradient_noise and not self.n_split_epochs:
+            raise ValueError(
+                f"gradient_noise={self.gradient_noise} is added in split epochs, and "
+                "n_split_epochs=0: no gradient crosses in the one round; set "
+                "n_split_epochs, or gradient_noise=0"
+            )
         names = [name for name in self._names if name != self._active]
-        if isinstance(self.guest, dict):
-            unknown = sorted(set(self.guest) - set(names))
-            lacking = sorted(set(names) - set(self.guest))
+        if isinstance(self.local_encoder, dict):
+            unknown = sorted(set(self.local_encoder) - set(names))
+            lacking = sorted(set(names) - set(self.local_encoder))
             if unknown or lacking:
                 raise ValueError(
-                    f"guest names {unknown}, which are no guests, and lacks "
+                    f"local_encoder names {unknown}, which are no guests, and lacks "
                     f"{lacking}: give a transformer for every party but the active one"
                 )
         encoders = {name: self._encoder_of(name) for name in names}
         for name, encoder in encoders.items():
-            require_transformer(f"guest of party {name!r}", encoder)
+            require_transformer(f"local_encoder of party {name!r}", encoder)
             has_network = isinstance(encoder, NoiseAsTargetsEncoder)
             if self.n_split_epochs and not has_network:
                 raise ValueError(
@@ -514,7 +555,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     @property
     def _n_features_out(self):
-        own = self.local_width if self._active in self._holders else 0
+        own = self.cut_width if self._active in self._holders else 0
         return own + sum(self._widths.values())
 
     def transform(self, X):

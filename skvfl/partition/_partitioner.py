@@ -84,6 +84,8 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         party of that name.
     allow_overlap : bool, default=False
         Whether two parties may hold the same column.
+    n_jobs : int, default=None
+        Number of parties that work at the same time, as in joblib.
     random_state : int, RandomState instance or None, default=None
         Every ``random_state`` inside the parties' transformers gets a seed of its own
         from this one and the party's name, so that no two parties draw the same numbers
@@ -91,8 +93,6 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         fresh entropy from the operating system. An integer set inside ``transformer``
         itself is kept as the root of the parties' seeds. A column splitter without a
         seed gets one, too.
-    n_jobs : int, default=None
-        Number of parties that work at the same time, as in joblib.
 
     Attributes
     ----------
@@ -171,15 +171,15 @@ class VerticalPartitioner(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         parties=2,
         remainder="raise",
         allow_overlap=False,
-        random_state=None,
         n_jobs=None,
+        random_state=None,
     ):
         self.transformer = transformer
         self.parties = parties
         self.remainder = remainder
         self.allow_overlap = allow_overlap
-        self.random_state = random_state
         self.n_jobs = n_jobs
+        self.random_state = random_state
 
     @property
     def _own_transformers(self):

@@ -397,7 +397,21 @@ class KeyRing:
         return stream
 
     def aead(self, peer: str, purpose: str | bytes, *, sender: str) -> AESGCM:
-        """AES-256-GCM under :meth:`key` of the same arguments."""
+        """AES-256-GCM under :meth:`key` of the same arguments.
+
+        Parameters
+        ----------
+        peer : str
+            Name of the other organisation.
+        purpose : str or bytes
+            What the key is for.
+        sender : str
+            Name of the one of the two who seals.
+
+        Returns
+        -------
+        aead : AESGCM
+        """
         return self._in_use().aead(peer, purpose, sender)
 
     def claim(self, purpose: str, round_id: int, tensor_id: int = 0) -> None:

@@ -35,6 +35,7 @@ from skvfl.federation._replies import Count, Fields, Maybe, Rows, Vector, rows_o
 from skvfl.federation._transport import check_rows
 from skvfl.partition._partitioner import as_partition
 from skvfl.partition._tables import _check_table
+from skvfl.partition._transformers import require_transformer
 from skvfl.rap._parties import ALIASES, OwnerSettings, PartySettings
 from skvfl.rap._server_model import (
     fit_model,
@@ -81,10 +82,6 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
         Who holds which columns, see :class:`VerticalPartitioner`; a partitioner also
         says how parties prepare their columns before projecting.
-    projection : transformer, default=None
-        What each party applies to its prepared columns; a
-        :class:`GaussianProjection` by default. Every party gets a clone with a seed of
-        its own.
     active : str or int, default=0
         Name or position of the label owner. It may hold no columns.
     missing_rows : {"raise", "impute"}, default="raise"
@@ -92,6 +89,10 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+    projection : transformer, dict of str to transformer or None, default=None
+        What each party applies to its prepared columns, or each by name; a
+        :class:`GaussianProjection` by default. Every party gets a clone with a seed of
+        its own.
     label_protection : bool, default=True
         Whether the server sees two aliases per class, drawn anew for every row, instead
         of the classes, or a secret mixture of the target and a pseudo target instead of
@@ -195,12 +196,13 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
 
     _streams = {"prepare": (1, 0), "project": (1, 1), "protect": (1, 2)}
     _roles = (PartySettings, OwnerSettings)
+    _by_party = ("projection",)
     _one_round = True
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
         "estimator": [StrOptions(set(_DEFAULT_MODELS)), HasMethods(["fit", "predict"])],
-        "projection": [HasMethods(["fit_transform", "transform"]), None],
+        "projection": [HasMethods(["fit_transform", "transform"]), dict, None],
         "label_protection": ["boolean"],
         "whiten": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -211,9 +213,9 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
         estimator="classifier",
         *,
         parties=2,
-        projection=None,
         active=0,
         missing_rows="raise",
+        projection=None,
         label_protection=True,
         whiten=False,
         class_weight=None,
@@ -222,9 +224,9 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     ):
         self.estimator = estimator
         self.parties = parties
-        self.projection = projection
         self.active = active
         self.missing_rows = missing_rows
+        self.projection = projection
         self.label_protection = label_protection
         self.whiten = whiten
         self.class_weight = class_weight
@@ -274,6 +276,12 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
             received = received.astype(self._learns_from or received.dtype, copy=False)
             self._train(received, sent, branch(root, 2), course)
         return self
+
+    def _settings(self, name):
+        said = super()._settings(name)
+        if said.projection is not None:
+            require_transformer(f"projection of party {name!r}", said.projection)
+        return said
 
     def _gather(self, session, n_rows):
         """The paper's Algorithm 1, steps 1 and 2: everybody transforms and sends."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from skvfl.exceptions import RefusedError
 from skvfl.federation import Holding, Member
+from skvfl.nn._device import check_device
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import Endpoint
@@ -27,6 +28,9 @@ class Organisation:
 
     def __init__(self, config: PartyConfig, table: Any) -> None:
         self.config = config
+        if config.device != "cpu":
+            # Before anybody asks for a fit that would fail.
+            check_device(config.device, f"{config.path}: device")
         self.policy = Policy(config)
         self.store = Store(config.store / "models")
         self.audit = Audit(config.audit)
@@ -46,7 +50,12 @@ class Organisation:
         if peer not in self._blocks:
             self._blocks[peer] = self._table[list(allow.columns)]
         # Nothing is written into it: parties take rows of it, which are copies.
-        return Member(self.config.name, Holding(self._blocks[peer]), ids=self._ids)
+        return Member(
+            self.config.name,
+            Holding(self._blocks[peer]),
+            ids=self._ids,
+            device=self.config.device,
+        )
 
     def endpoint(self, peer: str) -> Endpoint:
         """Its side of one session."""

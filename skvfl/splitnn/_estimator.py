@@ -75,12 +75,13 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1)}
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
     _roles = (PassiveSettings, ActiveSettings)
+    _by_party = ("bottom",)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        "bottom": ["array-like", callable],
+        "bottom": ["array-like", callable, dict],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
         "aggregation": [StrOptions(set(AGGREGATIONS))],
@@ -88,10 +89,16 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
+        "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "max_representation_norm": [Interval(Real, 0, None, closed="neither"), None],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -108,10 +115,16 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
+        representation_noise=0.0,
+        max_representation_norm=None,
+        gradient_noise=0.0,
         transport="local",
         random_state=None,
     ):
@@ -126,10 +139,16 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.batch_size = batch_size
         self.lr = lr
         self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
+        self.representation_noise = representation_noise
+        self.max_representation_norm = max_representation_norm
+        self.gradient_noise = gradient_noise
         self.transport = transport
         self.random_state = random_state
 
@@ -183,7 +202,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             stop = course.end(task, partial(self._so_far, session))
             if self.early_stopping:
                 stop |= self._stops_early(session, active, passive, n_train, n_rows)
-            if stop:
+            stop |= self._ask_callbacks(session, self._last_losses())
+            # Somebody may have interrupted it since the epoch ended.
+            if stop or course.interrupted:
                 break
         # The parties look at their models last, so at those that they will serve.
         if self.early_stopping:
@@ -274,9 +295,10 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    bottom : array-like of int or callable, default=(64,)
+    bottom : array-like of int, callable or dict of str to these, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
-        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``. A dict says
+        it for each party by name.
     top : array-like of int or callable, default=(64,)
         The top model, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -291,6 +313,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop when their loss no longer improves, and go back
         to the models that were best on them.
@@ -301,6 +325,25 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
+    representation_noise : float, default=0.0
+        Standard deviation of the Gaussian noise that passive parties add to what they
+        send: anew in every batch of ``fit``, later as a secret function of the row, so
+        that asking again does not average it away. Without ``max_representation_norm``
+        the bottom models learn to put out larger numbers. It has no guarantee.
+    max_representation_norm : float or None, default=None
+        Norm to which passive parties shorten every row's activations before the noise.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -389,10 +432,16 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
+        representation_noise=0.0,
+        max_representation_norm=None,
+        gradient_noise=0.0,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -409,10 +458,16 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             batch_size=batch_size,
             lr=lr,
             optimizer=optimizer,
+            weight_decay=weight_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
+            representation_noise=representation_noise,
+            max_representation_norm=max_representation_norm,
+            gradient_noise=gradient_noise,
             transport=transport,
             random_state=random_state,
         )
@@ -481,9 +536,10 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    bottom : array-like of int or callable, default=(64,)
+    bottom : array-like of int, callable or dict of str to these, default=(64,)
         Every party's bottom model: sizes of the hidden layers of a perceptron, or
-        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``. A dict says
+        it for each party by name.
     top : array-like of int or callable, default=(64,)
         The top model, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -498,6 +554,8 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop when their loss no longer improves, and go back
         to the models that were best on them.
@@ -508,6 +566,25 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
+    representation_noise : float, default=0.0
+        Standard deviation of the Gaussian noise that passive parties add to what they
+        send: anew in every batch of ``fit``, later as a secret function of the row, so
+        that asking again does not average it away. Without ``max_representation_norm``
+        the bottom models learn to put out larger numbers. It has no guarantee.
+    max_representation_norm : float or None, default=None
+        Norm to which passive parties shorten every row's activations before the noise.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

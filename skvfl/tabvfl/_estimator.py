@@ -12,6 +12,7 @@ from skvfl._base import (
     check_answers,
 )
 from skvfl._random import branch, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
@@ -25,8 +26,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1)}
-    # The host is told one thing more, see ``_settings``.
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
+    # The host is told more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
 
     _parameter_constraints = {
@@ -49,21 +50,28 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "batch_size": [Interval(Integral, 2, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_grad_norm": [Interval(Real, 0, None, closed="neither"), None],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "failure": [ClientFailures, None],
-        "on_failure": [StrOptions({"cache", "zeros", "raise"})],
+        "missing_party": [StrOptions({"raise", "cache", "zero"})],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
     }
 
+    @renamed({"zeros": "zero"}, on_failure="missing_party")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
         missing_rows="raise",
+        missing_party="cache",
+        failure=None,
         design="joint",
         n_d=8,
         n_a=8,
@@ -82,19 +90,23 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         batch_size=256,
         lr=0.02,
         optimizer=None,
-        max_grad_norm=1.0,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
-        failure=None,
-        on_failure="cache",
+        callbacks=None,
+        device="cpu",
+        gradient_noise=0.0,
+        max_grad_norm=1.0,
         transport="local",
         random_state=None,
     ):
         self.parties = parties
         self.active = active
         self.missing_rows = missing_rows
+        self.missing_party = missing_party
+        self.failure = failure
         self.design = design
         self.n_d = n_d
         self.n_a = n_a
@@ -113,13 +125,15 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.batch_size = batch_size
         self.lr = lr
         self.optimizer = optimizer
-        self.max_grad_norm = max_grad_norm
+        self.weight_decay = weight_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
-        self.failure = failure
-        self.on_failure = on_failure
+        self.callbacks = callbacks
+        self.device = device
+        self.gradient_noise = gradient_noise
+        self.max_grad_norm = max_grad_norm
         self.transport = transport
         self.random_state = random_state
 
@@ -152,8 +166,9 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             return said
         # Where nobody can be offline, all that is sent would be kept for nothing.
         may_fail = self.failure is not None or self._transport.timeout is not None
-        cache = may_fail and self.on_failure == "cache"
-        return HostSettings(**vars(said), cache=cache)
+        cache = may_fail and self.missing_party == "cache"
+        alone = {"cache": cache, "gradient_noise": self.gradient_noise}
+        return HostSettings(**vars(said), **alone)
 
     def _check_sizes(self, n_rows):
         """Refuse what leaves nothing to train, once all have said what they hold."""
@@ -293,6 +308,17 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+    missing_party : {"raise", "cache", "zero"}, default="cache"
+        What happens while training when a party is offline, or late for the transport's
+        ``timeout``: training ends with a :class:`~skvfl.exceptions.PartyError`; or it
+        goes on without it, with what it sent last for each row, or with zeros, none of
+        which counts as hidden while pretraining. An offline party learns nothing. A
+        late party is offline until the next epoch, or until it has answered; it still
+        ends the step that it was late with, which is a whole epoch of pretraining with
+        ``design="local"``.
+    failure : ClientFailures or None, default=None
+        Simulates parties that are offline for whole epochs, for ``missing_party`` to be
+        tried.
     design : {"joint", "local_encoder", "local"}, default="joint"
         What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
         encoder at every party, whose outputs are added up, with one decoder (its
@@ -330,8 +356,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
-    max_grad_norm : float or None, default=1.0
-        Norm that each optimiser scales longer gradients of its weights down to.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop either phase when their loss no longer improves,
         and go back to the models that were best on them.
@@ -342,15 +368,20 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
-    failure : ClientFailures or None, default=None
-        Simulates parties that are offline for whole epochs.
-    on_failure : {"cache", "zeros", "raise"}, default="cache"
-        What the active party uses in place of what a party would send that is offline,
-        or late for the transport's ``timeout``: what it sent last for each row; zeros,
-        none of which counts as hidden while pretraining; or nothing, and training ends
-        with an error. An offline party learns nothing. A late party is offline until
-        the next epoch, or until it has answered; it still ends the step that it was
-        late with, which is a whole epoch of pretraining with ``design="local"``.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
+    max_grad_norm : float or None, default=1.0
+        Norm that each optimiser scales longer gradients of its weights down to.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -420,16 +451,17 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     columns, for every row and epoch, while the mixture changes. **While pretraining**
     with ``design="joint"`` **the mixture protects nothing from the active party**: a
     hidden cell has one value in the whole batch, so that the rows in which a column is
-    hidden lie in a hyperplane, whose normal undoes the mixture. From one batch of a few
-    times as many rows as columns it can compute every cell that is not hidden, up to
-    the column's scale and mean. Choose ``pretrain=False`` or ``design="local"`` where
-    that must not be. Without pretraining, knowledge of some rows or of the columns'
+    hidden lie in a hyperplane, and from these hyperplanes it can solve for the mixing.
+    From one batch of a few times as many rows as columns it can compute every cell that
+    is not hidden, up to the column's scale and mean. Choose ``pretrain=False`` or
+    ``design="local"`` where that must not be. Without pretraining, knowledge of some
+    rows or of the columns'
     joint distribution can still undo the mixture. Passive parties see their share of
     the decoder's outputs, which depends on the columns of all, row by row, and
     gradients, from which labels can be inferred while finetuning. Everybody knows the
     order of the rows. Nothing is noised.
 
-    With ``failure`` or a ``timeout``, and ``on_failure="cache"``, the active party
+    With ``failure`` or a ``timeout``, and ``missing_party="cache"``, the active party
     keeps what every party sent last for every row, until ``fit`` ends.
 
     A column's variance in the reconstruction loss is that of its batch, of at least
@@ -460,12 +492,15 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed({"zeros": "zero"}, on_failure="missing_party")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
         missing_rows="raise",
+        missing_party="cache",
+        failure=None,
         design="joint",
         n_d=8,
         n_a=8,
@@ -484,13 +519,15 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         batch_size=256,
         lr=0.02,
         optimizer=None,
-        max_grad_norm=1.0,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
-        failure=None,
-        on_failure="cache",
+        callbacks=None,
+        device="cpu",
+        gradient_noise=0.0,
+        max_grad_norm=1.0,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -499,6 +536,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             parties=parties,
             active=active,
             missing_rows=missing_rows,
+            missing_party=missing_party,
+            failure=failure,
             design=design,
             n_d=n_d,
             n_a=n_a,
@@ -517,13 +556,15 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             batch_size=batch_size,
             lr=lr,
             optimizer=optimizer,
-            max_grad_norm=max_grad_norm,
+            weight_decay=weight_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
-            failure=failure,
-            on_failure=on_failure,
+            callbacks=callbacks,
+            device=device,
+            gradient_noise=gradient_noise,
+            max_grad_norm=max_grad_norm,
             transport=transport,
             random_state=random_state,
         )
@@ -554,7 +595,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             (the message names both), or if ``n_d`` is too small for the parties.
         PartyError
             If a party fails, dies, is late in the first epoch of a phase, or is offline
-            with ``on_failure="raise"``; the message names it.
+            with ``missing_party="raise"``; the message names it.
         """
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from skvfl._random import int_seed
+from skvfl._renamed import renamed
 from skvfl.exceptions import PartyError
 from skvfl.federation._replies import NOTHING, NUMBER, Fields, learnt, rows_of
 from skvfl.federation._transport import check_rows
@@ -30,7 +31,7 @@ class ClientFailures:
     ----------
     probability : float
         From 0 to 1.
-    seed : int or None, default=None
+    random_state : int or None, default=None
         Root of the draws; the estimator's ``random_state`` by default.
 
     See Also
@@ -40,12 +41,12 @@ class ClientFailures:
     Examples
     --------
     >>> from skvfl import ClientFailures
-    >>> ClientFailures(0.3, seed=0)
-    ClientFailures(probability=0.3, seed=0)
+    >>> ClientFailures(0.3, random_state=0)
+    ClientFailures(probability=0.3, random_state=0)
     """
 
     probability: float
-    seed: int | None = None
+    random_state: int | None = None
 
     def __post_init__(self):
         is_number = isinstance(self.probability, Real)
@@ -53,23 +54,29 @@ class ClientFailures:
             raise ValueError(
                 f"probability must be from 0 to 1, got {self.probability!r}"
             )
-        is_count = isinstance(self.seed, Integral) and self.seed >= 0
-        if not (self.seed is None or is_count):
+        is_count = isinstance(self.random_state, Integral) and self.random_state >= 0
+        if not (self.random_state is None or is_count):
             raise ValueError(
-                f"seed must be an int of at least 0 or None, got {self.seed!r}"
+                "random_state must be an int of at least 0 or None, got "
+                f"{self.random_state!r}"
             )
 
     def _draw(self, sequence, n_epochs, names):
         """Names of the parties that are offline, for every epoch."""
-        if self.seed is not None:
+        if self.random_state is not None:
             sequence = np.random.SeedSequence(
-                int(self.seed), spawn_key=sequence.spawn_key
+                int(self.random_state), spawn_key=sequence.spawn_key
             )
         rng = np.random.default_rng(sequence)
         failed = rng.random((n_epochs, len(names))) < self.probability
         # A party that was never there has no cached rows, and no model.
         failed[0] = False
         return [[n for n, f in zip(names, row, strict=True) if f] for row in failed]
+
+
+# A dataclass writes its own constructor.
+_RENAMED = renamed(seed="random_state")(ClientFailures.__init__)
+ClientFailures.__init__ = _RENAMED  # type: ignore[method-assign]
 
 
 @dataclass
@@ -355,15 +362,23 @@ class Training:
         if phase.name == FINETUNING:
             so_far = partial(estimator._so_far, self.session, _widths=self.widths)
         stop = self.course.end(phase.task, so_far)
-        if not estimator.early_stopping:
-            return stop
-        loss = evaluate()
+        losses = {"train_loss": loss}
+        if estimator.early_stopping:
+            losses["valid_loss"], stalled = self._hold_out(phase, evaluate)
+            stop |= stalled
+        stop |= estimator._ask_callbacks(self.session, losses)
+        # Somebody may have interrupted it since the epoch ended.
+        return stop or self.course.interrupted
+
+    def _hold_out(self, phase, evaluate):
+        """Loss of the held-out rows, and whether it has stopped improving."""
+        estimator, loss = self.estimator, evaluate()
         check_finite([loss], phase.epoch, estimator.lr)
         if not phase.held_out or loss < min(phase.held_out):
             self._tell("remember", to={*self.online, self.active})
             phase.unmoved = set(self.holders).difference(self.online)
         phase.held_out.append(loss)
-        return stop or has_stalled(phase.held_out, estimator.n_iter_no_change)
+        return loss, has_stalled(phase.held_out, estimator.n_iter_no_change)
 
     def _go_back(self, phase):
         """With early stopping, the parties go back to their best models."""
@@ -376,7 +391,7 @@ class Training:
     def _find_out_who_is_online(self, phase, simulated):
         self.moment = phase.name, phase.epoch
         # Nothing stands for a guest in the first epoch.
-        self.forgiving = phase.epoch > 1 and self.estimator.on_failure != "raise"
+        self.forgiving = phase.epoch > 1 and self.estimator.missing_party != "raise"
         self.online = self.holders
         # A party that still owes a reply is busy with it.
         late = self.session.late()
@@ -386,7 +401,7 @@ class Training:
             raise PartyError(
                 offline[0],
                 f"it is offline in epoch {phase.epoch} of {phase.name}; "
-                "on_failure='cache' goes on with what it sent last, and 'zeros' "
+                "missing_party='cache' goes on with what it sent last, and 'zero' "
                 "without it",
             )
 

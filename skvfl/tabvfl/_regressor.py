@@ -26,6 +26,17 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+    missing_party : {"raise", "cache", "zero"}, default="cache"
+        What happens while training when a party is offline, or late for the transport's
+        ``timeout``: training ends with a :class:`~skvfl.exceptions.PartyError`; or it
+        goes on without it, with what it sent last for each row, or with zeros, none of
+        which counts as hidden while pretraining. An offline party learns nothing. A
+        late party is offline until the next epoch, or until it has answered; it still
+        ends the step that it was late with, which is a whole epoch of pretraining with
+        ``design="local"``.
+    failure : ClientFailures or None, default=None
+        Simulates parties that are offline for whole epochs, for ``missing_party`` to be
+        tried.
     design : {"joint", "local_encoder", "local"}, default="joint"
         What is trained: one TabNet of all parties' columns (the paper's TabVFL); an
         encoder at every party, whose outputs are added up, with one decoder (its
@@ -63,8 +74,8 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         Learning rate of every party's own optimiser.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
-    max_grad_norm : float or None, default=1.0
-        Norm that each optimiser scales longer gradients of its weights down to.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop either phase when their loss no longer improves,
         and go back to the models that were best on them.
@@ -75,15 +86,20 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
-    failure : ClientFailures or None, default=None
-        Simulates parties that are offline for whole epochs.
-    on_failure : {"cache", "zeros", "raise"}, default="cache"
-        What the active party uses in place of what a party would send that is offline,
-        or late for the transport's ``timeout``: what it sent last for each row; zeros,
-        none of which counts as hidden while pretraining; or nothing, and training ends
-        with an error. An offline party learns nothing. A late party is offline until
-        the next epoch, or until it has answered; it still ends the step that it was
-        late with, which is a whole epoch of pretraining with ``design="local"``.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
+    max_grad_norm : float or None, default=1.0
+        Norm that each optimiser scales longer gradients of its weights down to.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -175,7 +191,7 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
             ``n_d`` is too small for the parties.
         PartyError
             If a party fails, dies, is late in the first epoch of a phase, or is offline
-            with ``on_failure="raise"``; the message names it.
+            with ``missing_party="raise"``; the message names it.
         """
         return self._fit(X, y, self._read_targets(X, y, sample_weight))
 

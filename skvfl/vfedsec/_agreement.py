@@ -214,6 +214,7 @@ class AgreedSettings(Settings):
     masked: bool
     lr: float
     optimizer: Any = None
+    weight_decay: float = 0.0
 
     @property
     def agreement(self):

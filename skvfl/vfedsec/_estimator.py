@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from numbers import Integral, Real
 
 import numpy as np
@@ -33,20 +34,24 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     # Never changed: another branch would be another result for the same seed.
     _streams = {"prepare": (1, 0), "models": (1, 1)}
+    _by_party = ("bottom",)
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
-        "bottom": ["array-like", callable],
+        "bottom": ["array-like", callable, dict],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "clients": [dict, None],
         "bits": [Options(Integral, {32, 64})],
         "bound": [Interval(Real, 0, None, closed="neither")],
@@ -70,16 +75,19 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         bound=1000.0,
         rotate_every=5,
         masked=True,
+        key_rings=None,
+        record_server_view=False,
         max_epochs=50,
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
-        key_rings=None,
-        record_server_view=False,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -94,16 +102,19 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.bound = bound
         self.rotate_every = rotate_every
         self.masked = masked
+        self.key_rings = key_rings
+        self.record_server_view = record_server_view
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.lr = lr
         self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
-        self.key_rings = key_rings
-        self.record_server_view = record_server_view
+        self.callbacks = callbacks
+        self.device = device
         self.transport = transport
         self.random_state = random_state
 
@@ -124,6 +135,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         view = getattr(self, "server_view_", None)
         with Course(self, X, y, self.max_epochs) as course:
             with self._open(members, self.communication_) as session:
+                course.session = session
                 protocol = Protocol(session, server, self.rotate_every, view)
                 # Before keys and networks cost anything: rows may be refused.
                 protocol.open(n_rows, fitting=True, imputes=self._imputes)
@@ -146,6 +158,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             "masked": self.masked,
             "lr": self.lr,
             "optimizer": self.optimizer,
+            "weight_decay": float(self.weight_decay),
         }
         if name == SERVER:
             # Not their names, which stay with the label owner.
@@ -157,7 +170,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return role(
             **agreed,
             transformer=self._transformer(party),
-            bottom=self.bottom,
+            bottom=self._of("bottom", party, [*self.clusters_]),
             partly_held=party in self._partly,
         )
 
@@ -166,7 +179,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         # By name, like those of the clients, so that no stream leads to another.
         streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
         nothing = Holding(np.empty((0, 0)))
-        home = Member(SERVER, nothing, streams[SERVER], self._own_ring(SERVER))
+        own = self._own_ring(SERVER)
+        home = Member(SERVER, nothing, streams[SERVER], own, **self._machine(SERVER))
         server = self._settings(SERVER).make(home)
         if self._earlier is not None:
             server.hold(Earlier(self._server))
@@ -188,7 +202,15 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
-                home.append(Member(client, holding, streams, self._own_ring(client)))
+                own = self._own_ring(client)
+                # Callbacks of one client must not hear of another's steps.
+                machine = {
+                    "device": party.device,
+                    "callbacks": copy.deepcopy(party.callbacks)
+                    if len(holdings) > 1
+                    else party.callbacks,
+                }
+                home.append(Member(client, holding, streams, own, **machine))
         return roster._replace(home=home, sizes=sizes)
 
     def keep_halves(self, names):
@@ -204,6 +226,25 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _own_ring(self, name):
         given = self.key_rings or {}
         return {KEY_RING: given[name]} if name in given else {}
+
+    @property
+    def _listener(self):
+        return SERVER
+
+    @property
+    def _at_home(self):
+        elsewhere = isinstance(self.parties, Federation)
+        return [self._active, SERVER] if elsewhere else [*self.clusters_, SERVER]
+
+    @property
+    def _listeners(self):
+        """Clients that have callbacks of their own, all of them at home here."""
+        if not isinstance(self.callbacks, dict):
+            return []
+        named = self.clusters_.items()
+        return [
+            c for party, cluster in named for c in cluster if self.callbacks.get(party)
+        ]
 
     @property
     def _is_told(self):
@@ -323,11 +364,12 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         Where there are several, the clients are called ``"telco.0"``, ``"telco.1"``, ….
         Rows to be served are dealt in turn, but for those without any cell of the
         party.
-    bottom : array-like of int or callable, default=(64,)
+    bottom : array-like of int, callable or dict of str to these, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, whose
         last layer is the client's part of the secure layer (with a bias at the active
         party only), or ``bottom(n_inputs, n_outputs)`` that returns a
-        ``torch.nn.Module``, which is taken as it is.
+        ``torch.nn.Module``, which is taken as it is. A dict says it for each party by
+        name.
     top : array-like of int or callable, default=(64,)
         The server's global module, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -343,6 +385,13 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     masked : bool, default=True
         Whether there are keys, masks and sealed row ids. Without them the numbers are
         the same to the last bit and everything is in the clear: for measurements only.
+    key_rings : dict of str to KeyRing, default=None
+        Lasting identities of clients and of ``"server"``, with the peers' fingerprints
+        that each of them has pinned; whoever is not named gets a new identity in
+        ``fit``. See :class:`~skvfl.privacy.KeyRing`.
+    record_server_view : bool, default=False
+        Whether to keep every masked or sealed array that the server received in
+        ``fit``, as ``server_view_``.
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -351,6 +400,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         Learning rate of every client's own optimiser, and of the server's.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, stop when their loss no longer improves, and go back
         to the models that were best on them.
@@ -361,15 +412,16 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the server's module; a dict gives each
+        party, or ``"server"``, its own by name. They hear of epochs and steps, and see
+        no rows; only the server's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
-    key_rings : dict of str to KeyRing, default=None
-        Lasting identities of clients and of ``"server"``, with the peers' fingerprints
-        that each of them has pinned; whoever is not named gets a new identity in
-        ``fit``. See :class:`~skvfl.privacy.KeyRing`.
-    record_server_view : bool, default=False
-        Whether to keep every masked or sealed array that the server received in
-        ``fit``, as ``server_view_``.
     transport : {"local", "process"} or Transport, default="local"
         How the clients are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -481,17 +533,20 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         bound=1000.0,
         rotate_every=5,
         masked=True,
+        key_rings=None,
+        record_server_view=False,
         max_epochs=50,
         batch_size=128,
         lr=1e-3,
         optimizer=None,
+        weight_decay=0.0,
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         class_weight=None,
-        key_rings=None,
-        record_server_view=False,
         transport="local",
         random_state=None,
     ):
@@ -507,16 +562,19 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             bound=bound,
             rotate_every=rotate_every,
             masked=masked,
+            key_rings=key_rings,
+            record_server_view=record_server_view,
             max_epochs=max_epochs,
             batch_size=batch_size,
             lr=lr,
             optimizer=optimizer,
+            weight_decay=weight_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
-            key_rings=key_rings,
-            record_server_view=record_server_view,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )

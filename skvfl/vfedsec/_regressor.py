@@ -24,9 +24,10 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         What happens to rows of which a party holds nothing, as with classes.
     clients : dict of str to int or array-like of int, default=None
         Passive parties that are several clients, see :class:`VFedSecClassifier`.
-    bottom : array-like of int or callable, default=(64,)
+    bottom : array-like of int, callable or dict of str to these, default=(64,)
         Every client's local module: sizes of the hidden layers of a perceptron, or
-        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``.
+        ``bottom(n_inputs, n_outputs)`` that returns a ``torch.nn.Module``. A dict says
+        it for each party by name.
     top : array-like of int or callable, default=(64,)
         The server's global module, given in the same way. A ReLU comes before it.
     cut_width : int, default=32
@@ -39,6 +40,10 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         Batches after which all keys are agreed on anew, in training and in prediction.
     masked : bool, default=True
         Whether there are keys, masks and sealed row ids.
+    key_rings : dict of str to KeyRing, default=None
+        Lasting identities of clients and of ``"server"``; others make new ones.
+    record_server_view : bool, default=False
+        Whether to keep what the server received in ``fit``, as ``server_view_``.
     max_epochs : int, default=50
         Number of passes over the rows.
     batch_size : int, default=128
@@ -47,6 +52,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         Learning rate of every client's own optimiser, and of the server's.
     optimizer : class or None, default=None
         From ``torch.optim``; Adam by default.
+    weight_decay : float, default=0.0
+        Of the optimiser: for Adam, half the weight of the squared parameters.
     early_stopping : bool, default=False
         Whether to hold out rows, and go back to the models that were best on them.
     validation_fraction : float, default=0.1
@@ -56,10 +63,14 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
-    key_rings : dict of str to KeyRing, default=None
-        Lasting identities of clients and of ``"server"``; others make new ones.
-    record_server_view : bool, default=False
-        Whether to keep what the server received in ``fit``, as ``server_view_``.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the server's module; a dict gives each
+        party, or ``"server"``, its own by name. They hear of epochs and steps, and see
+        no rows; only the server's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the clients are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

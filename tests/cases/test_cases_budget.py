@@ -9,7 +9,7 @@ SETTINGS = {"parties": PARTIES, "active": "a", "random_state": 0, "delta": 1e-3}
 GUESTS = {
     "public guests": {"max_epochs": 2, "batch_size": 16},
     "private guests": {
-        "guest": NoiseAsTargetsEncoder(max_epochs=2, batch_size=16),
+        "local_encoder": NoiseAsTargetsEncoder(max_epochs=2, batch_size=16),
         "max_epochs": 2,
         "batch_size": 16,
     },

@@ -423,17 +423,27 @@ class Remembering(nn.Module):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"local": Remembering},
-        {"host": Remembering},
-        {"guest": NoiseAsTargetsEncoder(module=Remembering, max_epochs=1, lr=0.1)},
-        {"guest": NoiseAsTargetsEncoder(module=Remembering, max_epochs=0)},
+        {"bottom": Remembering},
+        {"top": Remembering},
         {
-            "guest": NoiseAsTargetsEncoder(module=Remembering, max_epochs=0),
-            "local": Remembering,
+            "local_encoder": NoiseAsTargetsEncoder(
+                hidden_layer_sizes=Remembering, max_epochs=1, lr=0.1
+            )
+        },
+        {
+            "local_encoder": NoiseAsTargetsEncoder(
+                hidden_layer_sizes=Remembering, max_epochs=0
+            )
+        },
+        {
+            "local_encoder": NoiseAsTargetsEncoder(
+                hidden_layer_sizes=Remembering, max_epochs=0
+            ),
+            "bottom": Remembering,
             "n_split_epochs": 1,
         },
     ],
-    ids=["local", "host", "guest", "untrained guest", "split epochs"],
+    ids=["bottom", "top", "guest", "untrained guest", "split epochs"],
 )
 def test_no_code_of_a_users_own_sees_a_row_under_a_budget(settings):
     SEEN.clear()
@@ -456,11 +466,11 @@ def test_without_a_budget_the_same_code_sees_the_rows():
     SEEN.clear()
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 6)), rng.integers(0, 2, 40)
-    FedOnceClassifier(max_epochs=1, local=Remembering, random_state=0).fit(X, y)
+    FedOnceClassifier(max_epochs=1, bottom=Remembering, random_state=0).fit(X, y)
     assert max(map(len, SEEN)) == 40
 
 
-@pytest.mark.parametrize("where", ["local", "host", "guest"])
+@pytest.mark.parametrize("where", ["bottom", "top", "guest"])
 def test_refusals_name_the_party(where):
     def build(n_inputs, n_outputs):
         class Branching(nn.Module):
@@ -475,7 +485,11 @@ def test_refusals_name_the_party(where):
 
     settings = {where: build}
     if where == "guest":
-        settings = {"guest": NoiseAsTargetsEncoder(module=build, max_epochs=1, lr=0.1)}
+        settings = {
+            "local_encoder": NoiseAsTargetsEncoder(
+                hidden_layer_sizes=build, max_epochs=1, lr=0.1
+            )
+        }
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 6)), rng.integers(0, 2, 40)
     party = "party1" if where == "guest" else "party0"

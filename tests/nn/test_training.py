@@ -288,7 +288,7 @@ def test_net_holds_no_rows_and_can_be_pickled():
         lambda size: SplitNNClassifier(bottom=(size,), max_epochs=1),
         lambda size: SplitNNClassifier(top=(size,), max_epochs=1),
         lambda size: AutoencoderTransformer(2, hidden_layer_sizes=(size,)),
-        lambda size: NoiseAsTargetsEncoder(module=(size,)),
+        lambda size: NoiseAsTargetsEncoder(hidden_layer_sizes=(size,)),
     ],
     ids=["bottom", "top", "autoencoder", "guest"],
 )

@@ -25,7 +25,7 @@ def fit(tables, n_components):
     X, y, _ = tables
     return FedOnceClassifier(
         parties={**PARTIES, "nobody": [20, 22, 23, *range(25, 30)]},
-        guest={
+        local_encoder={
             "guest": RandomFeaturesEncoder(n_components),
             "nobody": RandomFeaturesEncoder(1),
         },

@@ -145,7 +145,7 @@ def test_methods_go_on_as_their_parameters_say(tables, shop, link):
         parties=connect(link.path, timeout=0.5),
         max_epochs=12,
         pretrain=False,
-        on_failure="cache",
+        missing_party="cache",
     )
     pause = Pause(shop, 3, 8)
     vfl.set_callbacks(pause).fit(bank, y)

@@ -1,6 +1,7 @@
 """Methods of one round between organisations that exchange files."""
 
 import pickle
+import threading
 import time
 import warnings
 from contextlib import contextmanager
@@ -136,11 +137,11 @@ APC = dict.fromkeys(("local_encoder", "joint_encoder", "active_encoder"), NETWOR
 METHODS = {
     "RAP": RandomProjectionVFL(LogisticRegression()),
     "RAP, targets": RandomProjectionVFL(Ridge()),
-    "FedOnce": FedOnceClassifier(guest=GUEST, **SHORT),
-    "FedOnce, targets": FedOnceRegressor(guest=GUEST, **SHORT),
+    "FedOnce": FedOnceClassifier(local_encoder=GUEST, **SHORT),
+    "FedOnce, targets": FedOnceRegressor(local_encoder=GUEST, **SHORT),
     "FedOnce, budget": FedOnceClassifier(epsilon=5.0, delta=1e-3, **SHORT),
     "FedOnce, budget of guests": FedOnceClassifier(
-        guest=GUEST, epsilon=5.0, delta=1e-3, **SHORT
+        local_encoder=GUEST, epsilon=5.0, delta=1e-3, **SHORT
     ),
 }
 
@@ -468,6 +469,28 @@ def test_nothing_is_answered_twice_and_nothing_overwritten(tmp_path):
     assert not [*one.mail.glob("*.part")]
 
 
+def test_two_who_answer_at_once_give_one_answer(tmp_path):
+    one = Companies(tmp_path)
+    (plan,) = one.due(rap(one))
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(sender):
+        began.set()
+        assert go_on.wait(20)
+        return one.endpoint(sender)
+
+    first = threading.Thread(target=answer_plan, args=(plan, one.config, slowly))
+    first.start()
+    assert began.wait(20)
+    with pytest.raises(ValueError, match="is being answered by somebody else"):
+        one.answer(plan)
+    go_on.set()
+    first.join(20)
+    with pytest.raises(FileExistsError):
+        one.answer(plan)
+    assert len([*one.mail.glob("*.reply")]) == 1
+
+
 def test_the_same_is_asked_anew_where_plan_and_reply_were_deleted(tmp_path):
     one = Companies(tmp_path)
     first = one.settle(rap(one), 2)
@@ -699,7 +722,7 @@ def test_what_a_plan_says_cannot_pose_as_our_words(exchanged):
 def test_settings_are_said_as_python_says_them(tmp_path):
     one = Companies(tmp_path)
     method = FedOnceClassifier(
-        parties=one.files(), active="bank", guest=GUEST, epsilon=5.0, **SHORT
+        parties=one.files(), active="bank", local_encoder=GUEST, epsilon=5.0, **SHORT
     )
     ask = partial(method.fit, one.bank[one.shared], one.y[one.shared])
     (plan,) = one.due(ask)
@@ -707,7 +730,7 @@ def test_settings_are_said_as_python_says_them(tmp_path):
     (plan,) = one.due(ask)
     words = show_plan(plan, one.config)
     assert "a fit of FedOnce, as its 'guest'" in words
-    assert "guest: NoiseAsTargetsEncoder(batch_size=" in words
+    assert "local_encoder: NoiseAsTargetsEncoder(batch_size=" in words
     assert "n_components=6" in words
     assert "how many noisy steps you took" in words
 

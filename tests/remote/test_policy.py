@@ -1,5 +1,6 @@
 """Whatever is not on the list is refused, in words, and counted over restarts."""
 
+import contextlib
 import copy
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 from _bank_and_telecom import ALLOW, COLUMNS, make_folders
 
 from skvfl import NoiseAsTargetsEncoder
-from skvfl.exceptions import RefusedError
+from skvfl.exceptions import ConfigurationError, RefusedError
 from skvfl.federation._settings import in_words, settings_of
 from skvfl.remote import _policy
 from skvfl.remote._config import METHODS, PartyConfig
@@ -17,7 +18,7 @@ from skvfl.remote._policy import OPERATIONS, Policy
 
 ENCODER = {"name": "NoiseAsTargetsEncoder", "params": {"dict": {"n_components": 8}}}
 SPLIT = {"bottom": [64], "cut_width": 32, "lr": 0.001}
-ONCE = {"guest": ENCODER, "representation_noise": 0.0, "lr": 0.001}
+ONCE = {"local_encoder": ENCODER, "representation_noise": 0.0, "lr": 0.001}
 RUN = {"sampling_rate": 0.1, "steps": 100, "parties": {"tuple": ["telecom"]}}
 GOOD = {
     "rap.party": {"projection": None},
@@ -31,6 +32,7 @@ GOOD = {
     },
     "vfedsec.passive": {"cut_width": 32, "masked": True, "bottom": [64]},
     "tabvfl.guest": {"n_d": 8, "n_a": 8, "n_steps": 3, "design": "local"},
+    "boosting.passive": {"max_bins": 255, "min_samples_leaf": 20, "max_iter": 100},
 }
 
 
@@ -90,8 +92,8 @@ def _chain(*steps):
         ("splitnn.passive", {"bottom": [8] * 17}, "bottom has more than 16 layers"),
         (
             "splitnn.passive",
-            {"bottom": {"name": "mine", "keywords": {"dict": {"module": 10**9}}}},
-            "module=1000000000 is more",
+            {"bottom": {"name": "mine", "keywords": {"dict": {"bottom": 10**9}}}},
+            "bottom=1000000000 is more",
         ),
         (
             "splitnn.passive",
@@ -104,27 +106,40 @@ def _chain(*steps):
         ("rap.party", {"transformer": "passthrough"}, "prepared by"),
         # A scaler in the projection's place would send the columns as they are.
         ("rap.party", {"projection": scaler()}, "StandardScaler.* does not leave"),
-        ("fedonce.guest", {"guest": scaler()}, "StandardScaler.* does not leave"),
-        ("fedonce.guest", {"guest": None}, "None.* does not leave"),
-        ("fedonce.guest", {"guest": "NoiseAsTargetsEncoder"}, "does not leave"),
-        ("fedonce.guest", {"guest": {"own": "guest"}}, "does not leave"),
-        ("fedonce.guest", {"guest": _chain(ENCODER, scaler())}, "does not leave"),
-        ("fedonce.guest", {"guest": _chain(scaler())}, "does not leave"),
+        (
+            "fedonce.guest",
+            {"local_encoder": scaler()},
+            "StandardScaler.* does not leave",
+        ),
+        ("fedonce.guest", {"local_encoder": None}, "None.* does not leave"),
+        ("fedonce.guest", {"local_encoder": "NoiseAsTargetsEncoder"}, "does not leave"),
+        (
+            "fedonce.guest",
+            {"local_encoder": {"own": "local_encoder"}},
+            "does not leave",
+        ),
+        (
+            "fedonce.guest",
+            {"local_encoder": _chain(ENCODER, scaler())},
+            "does not leave",
+        ),
+        ("fedonce.guest", {"local_encoder": _chain(scaler())}, "does not leave"),
         ("apc.passive", {"local_encoder": scaler()}, "StandardScaler.* does not leave"),
         (
             "fedonce.guest",
-            {"guest": {**ENCODER, "params": {"dict": {"n_components": 64}}}},
+            {"local_encoder": {**ENCODER, "params": {"dict": {"n_components": 64}}}},
             "n_components=64 is wider",
         ),
         (
             "fedonce.guest",
-            {"guest": {**ENCODER, "params": {"dict": {"max_epochs": 10**9}}}},
+            {"local_encoder": {**ENCODER, "params": {"dict": {"max_epochs": 10**9}}}},
             "max_epochs=1000000000 is more than the allowed 1000",
         ),
         ("vfedsec.passive", {"masked": False}, "without masks is not allowed"),
         ("vfedsec.passive", {"masked": 1}, "without masks is not allowed"),
         ("tabvfl.guest", {"n_d": 64}, "n_d=64 is wider"),
         ("tabvfl.guest", {"n_steps": 10**6}, "n_steps=1000000 is more"),
+        ("boosting.passive", {"max_iter": 10**6}, "max_iter=1000000 is more"),
     ],
 )
 def test_what_is_not_on_the_list_is_refused_in_words(make, role, other, why):
@@ -156,7 +171,7 @@ def test_methods_and_parts_that_are_not_on_the_list(make, method):
 def test_settings_that_are_objects_are_looked_at_too(make):
     kind = settings_of("fedonce.guest")
     encoder = NoiseAsTargetsEncoder(n_components=64)
-    settings = kind(guest=encoder, representation_noise=0.0, lr=0.1)
+    settings = kind(local_encoder=encoder, representation_noise=0.0, lr=0.1)
     given = ("bank", "fedonce", "fedonce.guest")
     with pytest.raises(RefusedError, match="n_components=64 is wider"):
         make().check_opening(*given, settings, COLUMNS, 20)
@@ -170,7 +185,7 @@ def test_own_decisions_widen_the_list(make):
         transformers=["auto", "passthrough", "RobustScaler"],
         unmasked=True,
     )
-    ask(policy, "fedonce.guest", guest=_chain(scaler()))
+    ask(policy, "fedonce.guest", local_encoder=_chain(scaler()))
     ask(policy, "rap.party", transformer="passthrough")
     robust = in_words(_named("sklearn.preprocessing", "RobustScaler"))
     ask(policy, "splitnn.passive", transformer=robust)
@@ -183,6 +198,7 @@ def test_own_decisions_widen_the_list(make):
 def test_operations_are_those_that_a_partner_offers(make, method):
     """Every operation is allowed on purpose, and none that does not exist."""
     from skvfl.apc._parties import EncoderParty
+    from skvfl.boosting._parties import TreeParty
     from skvfl.federation import TransformerParty
     from skvfl.fedonce._parties import GuestParty
     from skvfl.splitnn._parties import BottomParty
@@ -190,7 +206,7 @@ def test_operations_are_those_that_a_partner_offers(make, method):
     from skvfl.vfedsec._parties import SecureClient
 
     parties = [TransformerParty, BottomParty, GuestParty]
-    parties += [EncoderParty, SecureClient, TabParty]
+    parties += [EncoderParty, SecureClient, TabParty, TreeParty]
     kind = dict(zip(METHODS, parties, strict=True))[method]
     offered = {
         name
@@ -204,6 +220,13 @@ def test_operations_are_those_that_a_partner_offers(make, method):
     for operation in ("open", "__init__", "holding", "train_epoch"):
         with pytest.raises(RefusedError, match="is not allowed in"):
             policy.check_operation("bank", method, operation)
+
+
+def test_as_many_values_leave_as_bins_can_be_computed(make):
+    policy = make(max_width=len(COLUMNS) - 1)
+    with pytest.raises(RefusedError, match="from sums of boosting the bins of"):
+        ask(policy, "boosting.passive")
+    ask(policy, "boosting.passive", columns=COLUMNS[1:])
 
 
 def test_sizes_that_come_with_an_operation_are_looked_at(make):
@@ -305,20 +328,20 @@ def test_noise_is_as_large_as_is_asked_for(make):
     ],
 )
 def test_noise_is_not_drowned_by_large_numbers(make, guest):
-    ask(make(methods=["fedonce"]), "fedonce.guest", guest=guest)
+    ask(make(methods=["fedonce"]), "fedonce.guest", local_encoder=guest)
     policy = make(methods=["fedonce"], min_noise=0.1)
     with pytest.raises(RefusedError, match="numbers of any size"):
-        ask(policy, "fedonce.guest", representation_noise=0.1, guest=guest)
+        ask(policy, "fedonce.guest", representation_noise=0.1, local_encoder=guest)
 
 
 @pytest.mark.parametrize("run", [{"steps": 10**12}, {"sampling_rate": 1e-9}])
 def test_noisy_steps_take_no_more_time_than_is_allowed(make, run):
     policy = make(methods=["fedonce"], max_epochs=5)
     guest = {**ENCODER, "params": {"dict": {"max_epochs": 5}}}
-    ask(policy, "fedonce.guest", guest=guest, **budget(1e6, steps=50))
+    ask(policy, "fedonce.guest", local_encoder=guest, **budget(1e6, steps=50))
     many = {"steps": 10**4, **run}
     with pytest.raises(RefusedError, match="noisy steps are more than 5 epochs"):
-        ask(policy, "fedonce.guest", guest=guest, **budget(1e6, **many))
+        ask(policy, "fedonce.guest", local_encoder=guest, **budget(1e6, **many))
 
 
 def budget(noise, **other):
@@ -330,15 +353,15 @@ def test_a_budget_is_kept(make):
     policy = make(methods=["fedonce"], max_epsilon=4.0)
     ask(policy, "fedonce.guest", **budget(2.0))
     blind = {"name": "RandomFeaturesEncoder", "params": {"dict": {}}}
-    ask(policy, "fedonce.guest", guest=blind)
+    ask(policy, "fedonce.guest", local_encoder=blind)
     drawn = {**ENCODER, "params": {"dict": {"max_epochs": 0}}}
-    ask(policy, "fedonce.guest", guest=drawn)
+    ask(policy, "fedonce.guest", local_encoder=drawn)
     # An optimiser's keyword is no parameter of the encoder.
     hidden = {"name": "Adam", "keywords": {"dict": {"max_epochs": 0}}}
     hidden = {**ENCODER, "params": {"dict": {"optimizer": hidden}}}
     for other, why in (
         ({}, "without a budget is not allowed: set epsilon to 4 or less"),
-        ({"guest": hidden}, "without a budget"),
+        ({"local_encoder": hidden}, "without a budget"),
         (budget(0.5), "epsilon=.* is more than the allowed 4"),
         (budget(2.0, steps=10**6), "epsilon=.* is more"),
         (budget(2.0, sampling_rate=2), "no sampled Gaussian"),
@@ -365,3 +388,44 @@ def test_split_epochs_are_added_to_what_the_fit_spent(make):
     with pytest.raises(RefusedError, match="no sampled Gaussian"):
         policy.check_operation("bank", "fedonce", "join_privately", {})
     policy.check_operation("bank", "fedonce", "encode")
+
+
+def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
+    day = iter(range(1000))
+    monkeypatch.setattr(_policy, "_day", lambda: f"day {next(day)}")
+    n_fits = 0
+    with contextlib.suppress(RefusedError):
+        while n_fits < 20:
+            ask(policy, "fedonce.guest", **budget(2.0))
+            n_fits += 1
+    # Several fits spend more than one, and less than the sum of each alone.
+    assert 2 <= n_fits < 20
+    with pytest.raises(RefusedError, match="all fits so far, and 4 is allowed"):
+        ask(policy, "fedonce.guest", **budget(2.0))
+    with pytest.raises(RefusedError, match="all fits so far"):
+        policy.check_operation(
+            "bank",
+            "fedonce",
+            "join_privately",
+            {"run": {**RUN, "noise_multiplier": 3.0, "parties": ["bank", "telecom"]}},
+        )
+    # Without a total nothing adds up, and what was spent is known when it is set again.
+    other = make(methods=["fedonce"], max_epsilon=4.0)
+    ask(other, "fedonce.guest", **budget(2.0))
+    other = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
+    with pytest.raises(RefusedError, match="all fits so far"):
+        ask(other, "fedonce.guest", **budget(2.0))
+
+
+def test_what_a_total_refuses_counts_as_no_fit(make):
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=0.1)
+    left = policy.terms("bank")["fits left today"]
+    with pytest.raises(RefusedError, match="all fits so far"):
+        ask(policy, "fedonce.guest", **budget(2.0))
+    assert policy.terms("bank")["fits left today"] == left
+
+
+def test_a_total_needs_a_budget_of_a_fit(make):
+    with pytest.raises(ConfigurationError, match="total_epsilon needs max_epsilon"):
+        make(methods=["fedonce"], total_epsilon=5.0)

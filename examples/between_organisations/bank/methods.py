@@ -5,7 +5,7 @@ from skvfl import FedOnceClassifier, NoiseAsTargetsEncoder, SplitNNClassifier
 SEED = 0
 METHODS = {
     "FedOnce": FedOnceClassifier(
-        guest=NoiseAsTargetsEncoder(8, max_epochs=20),
+        local_encoder=NoiseAsTargetsEncoder(8, max_epochs=20),
         max_epochs=20,
         random_state=SEED,
     ),
