@@ -20,12 +20,13 @@ from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_sam
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
 from skvfl.federation._party import Earlier
+from skvfl.nn._steps import batch_bounds, n_held_out
 from skvfl.partition._tables import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
 from skvfl.vfedsec._active import ActiveSettings
 from skvfl.vfedsec._agreement import KEY_RING
-from skvfl.vfedsec._parties import ClientSettings
+from skvfl.vfedsec._parties import N_BATCHES, ClientSettings
 from skvfl.vfedsec._protocol import Protocol, ServerSettings
 
 
@@ -125,6 +126,9 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         X = self._fit_partition(X, y, branch(root, 0))
         n_rows = len(labels.values)
         rows = self._deal(n_rows, np.random.default_rng(branch(root, 2, 0)))
+        self._n_batches = len(
+            batch_bounds(n_rows - n_held_out(self, n_rows), self.batch_size)
+        )
         members = self._make_members(X, root, labels, rows)
         server = self._make_server(root)
         self.communication_ = CommunicationLog()
@@ -201,7 +205,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
-                own = self._own_ring(client)
+                own = {**self._own_ring(client), N_BATCHES: self._n_batches}
                 # Callbacks of one client must not hear of another's steps.
                 machine = {
                     "device": party.device,
@@ -234,16 +238,6 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _at_home(self):
         elsewhere = isinstance(self.parties, Federation)
         return [self._active, SERVER] if elsewhere else [*self.clusters_, SERVER]
-
-    @property
-    def _listeners(self):
-        """Clients that have callbacks of their own, all of them at home here."""
-        if not isinstance(self.callbacks, dict):
-            return []
-        named = self.clusters_.items()
-        return [
-            c for party, cluster in named for c in cluster if self.callbacks.get(party)
-        ]
 
     @property
     def _is_told(self):
