@@ -5,7 +5,8 @@
 # make test-lowest   run the tests' core on the lowest versions that are allowed
 # make test-wheel    build the sdist and from it the wheel, install it in an environment
 #              of its own, and run the README's examples there
-# make docs    install into .venv and build docs/_build/html
+# make docs    install into .venv, build docs/_build/html and look up the links inside
+# make links   look up the documentation's links to other sites; needs a network
 # make clean   remove .venv and everything that was built
 
 PYTHON ?= python3
@@ -26,7 +27,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-slow test-lowest test-wheel docs clean
+.PHONY: demo test test-slow test-lowest test-wheel docs links clean
 
 demo: .venv/.installed-frames
 	$(BIN)/python examples/demo.py
@@ -63,6 +64,12 @@ test-wheel: .venv/.installed-test
 docs: .venv/.installed-docs
 	rm -rf $(DOCS)
 	$(BIN)/sphinx-build -W -n -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py
+
+# No part of `make docs`: another site that is down for a day is no fault of ours.
+links: .venv/.installed-docs
+	@echo "This needs a network; without one every link to another site counts as broken"
+	$(BIN)/sphinx-build -q -b linkcheck -D plot_gallery=0 docs docs/_build/links
 
 clean:
 	rm -rf .venv .venv-lowest .venv-wheel build dist *.egg-info $(DOCS)

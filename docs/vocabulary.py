@@ -52,6 +52,9 @@ DIFFERENT = {
     ("hidden_layer_sizes", "NoiseAsTargetsEncoder"): "the paper's",
     ("lr", "FedOnce"): "None is 1e-3, and 0.5 for the plain steps of a budget",
     ("lr", "TabVFL"): "that of TabNet's authors",
+    ("missing_party", "TabVFL"): (
+        "the paper's system goes on with what a lost party sent last"
+    ),
     ("n_components", "NoiseAsTargetsEncoder"): "the paper's",
     ("n_components", "RandomFeaturesEncoder"): "as wide as a cut layer",
 }

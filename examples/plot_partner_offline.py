@@ -70,14 +70,14 @@ alone = make_pipeline(StandardScaler(), LogisticRegression())
 alone.fit(X_train[parties["clinic"]], y_train)
 floor = alone.score(X_test[parties["clinic"]], y_test)
 
-figure, ax = plt.subplots(layout="constrained")
+figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 places = np.arange(len(tables))
 for i, (name, values) in enumerate(scores.items()):
     ax.bar(places + 0.25 * (i - 1), values, 0.25, label=name)
 ax.axhline(floor, color="black", linestyle=":", label="a model of the clinic's own")
 ax.set(ylabel="accuracy on the test rows", ylim=(0.5, 1), xticks=places)
 ax.set_xticklabels(tables)
-ax.legend(loc="lower left")
+figure.legend(loc="outside upper center", ncols=4)
 
 # %%
 # With every partner gone, a joint model can do worse than a model that never knew the

@@ -49,7 +49,7 @@ ax.axhline(open_score, color="grey", label="without a budget")
 ax.axhline(floor, color="grey", ls=":", label="the clinic alone, without a budget")
 ax.set(xlabel="ε of the released networks (δ = 1e-5)", ylabel="accuracy, 3 folds")
 ax.set_xticks(budgets, budgets)
-ax.legend()
+ax.legend(loc="lower right")
 
 # %%
 # 569 rows are few for differential privacy: a row more or less must not matter, and of

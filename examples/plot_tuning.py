@@ -61,6 +61,7 @@ for width, x, score in zip(
 ):
     ax.annotate(f"  {width} wide", (x, score), va="top")
 ax.set(xlabel="bytes that crossed in fit", ylabel="negative log loss, 3 folds")
+ax.margins(x=0.15)
 
 # %%
 # A search of eight candidates with three folds and a refit is 25 runs, each of which

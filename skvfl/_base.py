@@ -55,6 +55,7 @@ from skvfl.federation._log import current_log
 from skvfl.federation._member import Roster
 from skvfl.federation._replies import Count, Rows, most_columns
 from skvfl.federation._settings import refuse_own
+from skvfl.federation._watching import listening
 from skvfl.partition._names import canonical_order, party_name
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
@@ -453,6 +454,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         with Course(self, X, y, n_tasks) as course:
             self.communication_ = CommunicationLog()
             with self._open(members, self.communication_, self._active) as session:
+                course.session = session
                 yield session, course
             # Only now, when the session has ended well, is the estimator fitted.
             self._parties = session.parties
@@ -589,6 +591,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     def _begin(self, roster, log, centre, opening, *, fitting):
         members = [member for member in roster.home if member.name in opening]
         due = self._due(roster, opening)
+        listener = listening.get()
+        if listener is not None:
+            # Before a transport takes it to another process.
+            brought = {member.name: member.holding for member in members}
         # Members at home have their rows already; the others are told which to take.
         if roster.rows is not None:
             home = {member.name for member in members}
@@ -599,6 +605,10 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             session = self.parties.connect(members, log, centre, names=[*opening])
         else:
             session = self._connect(members, log, centre)
+        if listener is not None:
+            # A fit that opens several sessions is known by its one log.
+            fit = getattr(self, "communication_", log) if fitting else None
+            listener.begin(session, members, brought, fit=fit)
         try:
             # A method may have a server that is not to learn how much a member holds.
             held = session.open(opening, to=opening, reply_to=self._is_told)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from functools import partial
+from functools import cache, partial
 
 from skvfl._warnings import warn
-from skvfl.exceptions import InterruptedFitWarning
+from skvfl.exceptions import InterruptedFitWarning, PartyError
 
 
 class Course:
@@ -17,6 +17,10 @@ class Course:
     steps. It is therefore put off to the end of the epoch, where training stops as if
     a callback had asked for it; a second one is not. Between epochs, where held-out
     rows are asked of, and while the best models are gone back to, it is put off alike.
+
+    Between organisations a partner may be lost in the middle of an epoch. Methods that
+    can go on by ``warm_start`` then leave the models of the last epoch that all have
+    kept, and the error says so.
 
     Parameters
     ----------
@@ -35,6 +39,8 @@ class Course:
         Arguments of every call to a callback.
     interrupted : bool
         Whether the user has interrupted an epoch.
+    session : Session or None
+        In which the parties learn; set by the method.
     """
 
     def __init__(self, estimator, X, y, n_tasks):
@@ -43,6 +49,10 @@ class Course:
         self.context = estimator._init_callback_context(max_subtasks=n_tasks)
         self._handler = None
         self.interrupted = False
+        self.session = None
+        # Attributes of the last epoch of which all have kept their halves, and of the
+        # one after it, of which some have yet to say that they have.
+        self._reached = self._pending = None
 
     def __enter__(self):
         self.context.call_on_fit_task_begin(**self.rows)
@@ -50,6 +60,8 @@ class Course:
 
     def __exit__(self, kind, exc, traceback):
         self._attend()
+        if isinstance(exc, PartyError):
+            self._fall_back(exc)
         # Halves of an earlier fit would go wherever this estimator goes, whichever of
         # the new ones are left out.
         for name in ("_earlier", "_replaces"):
@@ -106,7 +118,7 @@ class Course:
             Whether a callback, or the user, says that this was the last one.
         """
         puts_off = self._handler is not None
-        attributes = None if so_far is None else partial(_whole, so_far)
+        attributes = None if so_far is None else self._attributes(so_far)
         try:
             stop = task.call_on_fit_task_end(
                 **self.rows, reconstruction_attributes=attributes
@@ -131,6 +143,50 @@ class Course:
             if self.end(task, so_far):
                 return
 
+    def _attributes(self, so_far):
+        """What gives the attributes of what has been learnt so far, or None."""
+        if self.session is None or not self.session.keeps_epochs:
+            return partial(_whole, so_far)
+        # Once for an epoch: partners keep their halves anew each time.
+        taken = cache(partial(_whole, so_far))
+        if hasattr(self._estimator, "warm_start"):
+            self._mark(taken)
+
+        def settled():
+            # Before that, partners could not say what they predict.
+            if taken() is not None:
+                self.session.settled(wait=True)
+            return taken()
+
+        return settled
+
+    def _mark(self, taken):
+        """Note where a fit can go on from whose partner is lost later."""
+        # Nobody has waited for the epoch before this one to be kept.
+        if self._pending is not None and self.session.settled():
+            self._reached = self._pending
+        if (now := taken()) is not None:
+            self._pending = now
+
+    def _fall_back(self, exc):
+        """Leave the last epoch of which all have kept their halves."""
+        if self._pending is not None and _is_settled(self.session):
+            self._reached = self._pending
+        # A refit is not worth losing the earlier fit for.
+        if self._reached is None or self._estimator._replaces:
+            return
+        n_iter = self._reached["n_iter_"]
+        curves = {
+            name: vars(self._estimator)[name][:n_iter]
+            for name in ("loss_curve_", "validation_loss_curve_")
+        }
+        self._estimator._left = {**self._reached, **curves}
+        exc.add_note(
+            f"The estimator has the models of n_iter_={n_iter} epochs, of which every "
+            "party has kept its half: once all answer again it predicts, and fit goes "
+            "on from there with warm_start=True."
+        )
+
     def _put_off(self):
         # Python lets the main thread alone handle signals, and a program that handles
         # this one itself knows better.
@@ -150,6 +206,13 @@ class Course:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
             self._handler = None
+
+
+def _is_settled(session):
+    try:
+        return session.settled()
+    except PartyError:
+        return False
 
 
 def _whole(so_far):

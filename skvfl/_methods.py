@@ -138,6 +138,17 @@ METHODS = (
         "numbers that depend on all parties' columns.",
         "In pretraining the active party can work out most cells.",
     ),
+    Method(
+        "Boosting",
+        ("VFLBoostingClassifier", "VFLBoostingRegressor"),
+        "What do the trees reach that are grown on pooled columns?",
+        "1 per tree and 2 per split to train, or 2 per level where leaves are not "
+        "limited; 1 per prediction",
+        "Passive parties see every row's gradients, from which labels can be read, and "
+        "which rows every node holds; the active party sees sums of gradients by bin, "
+        "from which the bin of every cell can be computed.",
+        "With `label_epsilon`, ε limits what passive parties learn of labels.",
+    ),
 )
 
 

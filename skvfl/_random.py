@@ -11,6 +11,7 @@ import hashlib
 from numbers import Integral
 
 import numpy as np
+from scipy.special import ndtri
 
 # By name: a party's secrets must not depend on how many parties there are or on the
 # order in which they are written, or the results of a seed would change with both. An
@@ -248,3 +249,34 @@ def without_seeds(value):
         struck = None if name == "random_state" else without_seeds(each)
         setattr(copied, name, struck)
     return copied
+
+
+def keyed_noise(key, rows, n_columns):
+    """Standard normal numbers that are a secret function of each row.
+
+    The same row always gives the same numbers, so that asking again does not average
+    them away; without the key they cannot be told from independent draws.
+
+    Parameters
+    ----------
+    key : bytes of length 32
+        The secret.
+    rows : ndarray of shape (n_rows, n_inputs)
+        What the numbers depend on.
+    n_columns : int
+        How many numbers for each row.
+
+    Returns
+    -------
+    noise : ndarray of shape (n_rows, n_columns), dtype float64
+    """
+    # Equal rows have equal bytes: in double precision, and without the sign of zero.
+    rows = np.ascontiguousarray(rows, dtype=np.float64) + 0.0
+    # A sponge keyed by a prefix lets nobody go on from a digest, as older hashes do.
+    digests = [
+        hashlib.shake_256(key + row.tobytes()).digest(8 * n_columns) for row in rows
+    ]
+    words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, n_columns)
+    uniform = (words >> np.uint64(11)) * 2.0**-53 + 2.0**-54
+    # The largest number rounds to 1, whose normal number would be infinite.
+    return ndtri(np.minimum(uniform, 1 - 2.0**-53))

@@ -27,9 +27,18 @@ from sklearn.utils.validation import (
     _num_samples,
 )
 
+try:
+    from sklearn.ensemble._hist_gradient_boosting.histogram import HistogramBuilder
+    from sklearn.utils._openmp_helpers import (
+        _openmp_effective_n_threads as n_threads,
+    )
+except ImportError:  # compiled code that no version promises; numpy does it, too
+    HistogramBuilder = n_threads = None
+
 __all__ = [
     "CallbackSupportMixin",
     "HasMethods",
+    "HistogramBuilder",
     "Interval",
     "Options",
     "StrOptions",
@@ -44,6 +53,7 @@ __all__ = [
     "_safe_indexing",
     "_safe_set_output",
     "check_instances",
+    "n_threads",
     "validate_params",
     "whole_or_unchanged",
 ]
@@ -55,7 +65,8 @@ def whole_or_unchanged(fit):
     Without it a refit that fails half way leaves new labels beside old networks, and
     the next prediction is wrong without a word. A shallow copy of the attributes is
     enough, because every fit makes its fitted objects anew and none changes the old
-    ones in place.
+    ones in place. A fit may leave attributes in ``_left`` that belong together all the
+    same; the object then has those.
     """
 
     @functools.wraps(fit)
@@ -64,8 +75,9 @@ def whole_or_unchanged(fit):
         try:
             return fit(self, *args, **kwargs)
         except BaseException:
+            left = vars(self).pop("_left", None)
             # One assignment, so that a second interrupt finds all or nothing.
-            self.__dict__ = before
+            self.__dict__ = before if left is None else {**vars(self), **left}
             raise
 
     return wrapper

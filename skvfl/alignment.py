@@ -25,7 +25,7 @@ BYTE_ORDER_MARK = "\ufeff"
 class Alignment(NamedTuple):
     """What :func:`align` returns.
 
-    Attributes
+    Parameters
     ----------
     table : DataFrame
         Every party's columns side by side, without the ids, of the kind that was given.
@@ -37,6 +37,19 @@ class Alignment(NamedTuple):
     held : dict of str to ndarray of bool
         Which rows each party holds. As ``fit(..., aligned=held)`` it also tells rows
         that a party holds without a single value from rows that it does not hold.
+
+    See Also
+    --------
+    align : Makes one of tables with ids.
+
+    Examples
+    --------
+    >>> from skvfl.alignment import align
+    >>> from skvfl.datasets import make_two_companies
+    >>> companies = make_two_companies(n_samples=100, random_state=0)
+    >>> table, parties, ids, held = align(companies.tables, on="customer")
+    >>> table.shape, held["shop"].sum()
+    ((100, 11), np.int64(80))
     """
 
     table: Any
@@ -169,6 +182,16 @@ def match(ids, active):
     -------
     positions : dict of str to ndarray of int
         One for each row of the active party; -1 where a party does not hold it.
+
+    See Also
+    --------
+    align : Brings tables together by such positions.
+
+    Examples
+    --------
+    >>> from skvfl.alignment import match
+    >>> match({"bank": [3, 1, 2], "shop": [2, 3, 9]}, "bank")["shop"]
+    array([ 1, -1,  0])
     """
     positions = {}
     for name, own in ids.items():

@@ -70,11 +70,27 @@ class PartyError(RuntimeError):
 
 
 class PartyValueError(PartyError, ValueError):
-    """A party refused its input; also a :class:`ValueError`."""
+    """A party refused its input; also a :class:`ValueError`.
+
+    Parameters
+    ----------
+    party : str
+        Name of the party.
+    message : str
+        What happened, in words that may be read outside the party.
+    """
 
 
 class PartyTypeError(PartyError, TypeError):
-    """A party was given something of the wrong type; also a :class:`TypeError`."""
+    """A party was given something of the wrong type; also a :class:`TypeError`.
+
+    Parameters
+    ----------
+    party : str
+        Name of the party.
+    message : str
+        What happened, in words that may be read outside the party.
+    """
 
 
 class RefusedError(PartyError):
@@ -82,6 +98,13 @@ class RefusedError(PartyError):
 
     It is there and answers, so a refusal is never taken for a party's absence. The
     message says what was asked for and what is allowed.
+
+    Parameters
+    ----------
+    party : str
+        Name of the party.
+    message : str
+        What happened, in words that may be read outside the party.
     """
 
 

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from skvfl import LocalTransport
-from skvfl.federation import Holding
-from skvfl.nn._steps import public_order
+from skvfl.privacy._order import Order
 
 SMALL = 2**16  # Whole numbers below it say nothing; most are sizes.
 SECRET_BYTES = 8  # A shorter pattern is found by chance.
@@ -315,7 +314,8 @@ class Watch(LocalTransport):
 def _watched(session, watch, parties):
     """A session whose calls are written down."""
     call = session.call
-    order = Order(parties)
+    n_rows = max(member.holding.n_rows for member in parties.values())
+    order = Order(list(parties.values()), n_rows)
 
     def listen(operation, *, each=None, reply_to=None, to=None, **arguments):
         order.before(operation, arguments)
@@ -323,12 +323,14 @@ def _watched(session, watch, parties):
         options = {"to": to, "each": each, "reply_to": reply_to}
         for name in names:
             sent = {**_plain(arguments), **((each or {}).get(name) or {})}
-            watch.received.append((name, operation, session.centre, sent, order.now()))
+            when = order.epoch, order.rows
+            watch.received.append((name, operation, session.centre, sent, when))
         replies = call(operation, **options, **arguments)
         order.after(operation)
         receiver = session.centre if reply_to is None else reply_to
         for name, reply in replies.items():
-            watch.received.append((receiver, operation, name, reply, order.now()))
+            when = order.epoch, order.rows
+            watch.received.append((receiver, operation, name, reply, when))
         return replies
 
     session.call = listen
@@ -337,53 +339,6 @@ def _watched(session, watch, parties):
 
 def _plain(arguments):
     return {k: v for k, v in arguments.items() if k != "skip_late"}
-
-
-class Order:
-    """Which rows of the table a message is about, as everybody or the active knows."""
-
-    def __init__(self, parties):
-        self.parties = parties
-        self.table = self.epoch_order = self.rows = None
-        self.epoch = 0
-
-    def before(self, operation, arguments):
-        seed = arguments.get("seed")
-        n_rows = self._n_rows()
-        if operation in ("prepare", "join", "join_privately") and seed is not None:
-            self.table = public_order(seed, n_rows).numpy()
-        elif operation == "begin_epoch":
-            self.epoch += 1
-            if seed is not None:
-                order = public_order(seed, arguments["n_train"]).numpy()
-                self.epoch_order = self.table[order]
-        if "start" in arguments:
-            served = operation in ("represent", "evaluate", "explain")
-            order = self.table if served else self.epoch_order
-            order = np.arange(n_rows) if order is None else order
-            self.rows = order[arguments["start"] : arguments["stop"]]
-
-    def after(self, operation):
-        if operation == "select":
-            self.rows = self._held("batch").copy()
-        elif operation in ("draw", "forward_rows"):
-            self.epoch += 1
-            self.rows = self.table[self._held("rows").numpy()]
-
-    def _held(self, field):
-        """What some party holds for this run under a name."""
-        return next(
-            vars(state)[field]
-            for member in self.parties.values()
-            for kind, state in member.party._states.items()
-            if field in vars(state) and kind is not Holding
-        )
-
-    def now(self):
-        return self.epoch, self.rows
-
-    def _n_rows(self):
-        return max(member.holding.n_rows for member in self.parties.values())
 
 
 # Fitting and collecting

@@ -30,6 +30,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
     compare,
 )
 from skvfl.alignment import align
@@ -38,6 +40,7 @@ from skvfl.exceptions import PartyError
 N = 24
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
 QUICK = {"parties": PARTIES, "random_state": 0, "max_epochs": 1, "batch_size": 8}
+TREES = {"parties": PARTIES, "random_state": 0, "max_iter": 2, "min_samples_leaf": 2}
 ESTIMATORS = [
     RandomProjectionVFL(LogisticRegression(), parties=PARTIES, random_state=0),
     RandomProjectionVFL(Ridge(), parties=PARTIES, random_state=0),
@@ -51,6 +54,8 @@ ESTIMATORS = [
     TabVFLRegressor(**QUICK),
     VFedSecClassifier(**QUICK),
     VFedSecRegressor(**QUICK),
+    VFLBoostingClassifier(**TREES),
+    VFLBoostingRegressor(**TREES),
 ]
 RNG = np.random.default_rng(0)
 COLUMNS = [column for held in PARTIES.values() for column in held]

@@ -38,6 +38,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl._base import VFLEstimator
 
@@ -57,6 +59,7 @@ SMALL_TABNET = {
     "n_shared": 1,
 }
 LARGER_TABNET = {**SMALL_TABNET, "n_steps": 2, "max_epochs": 11, "lr": 0.06}
+FEW_TREES = {"max_iter": 12, "min_samples_leaf": 2, "learning_rate": 0.3}
 BRIEF = {**TRAINING, "max_epochs": 6, "lr": 0.1}
 ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **BRIEF)
 ENCODERS = {
@@ -105,6 +108,14 @@ ESTIMATORS = [
         bottom=(),
         missing_party="zero",
         **TRAINING,
+    ),
+    VFLBoostingClassifier(**FEW_TREES),
+    VFLBoostingClassifier(
+        max_leaf_nodes=None, max_depth=3, early_stopping=True, **FEW_TREES
+    ),
+    VFLBoostingRegressor(**FEW_TREES),
+    VFLBoostingRegressor(
+        label_epsilon=50.0, target_range=(-1e4, 1e4), max_bins=16, **FEW_TREES
     ),
     NoiseAsTargetsEncoder(**TRAINING),
     NoiseAsTargetsEncoder(
@@ -167,6 +178,12 @@ UNWEIGHTED_PARTIES = {
         "repetition"
     ),
 }
+UNWEIGHTED_LEAVES = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "min_samples_leaf counts rows, as scikit-learn's own trees do, so that a row "
+        "of weight two is not two rows"
+    ),
+}
 EXPECTED_FAILURES = {
     APCVFLClassifier: UNWEIGHTED_PARTIES,
     APCVFLRegressor: UNWEIGHTED_PARTIES,
@@ -178,6 +195,8 @@ EXPECTED_FAILURES = {
     TabVFLRegressor: UNWEIGHTED_PARTIES,
     VFedSecClassifier: UNWEIGHTED_PARTIES,
     VFedSecRegressor: UNWEIGHTED_PARTIES,
+    VFLBoostingClassifier: UNWEIGHTED_LEAVES,
+    VFLBoostingRegressor: UNWEIGHTED_LEAVES,
     RandomProjectionVFL: {
         "check_sample_weight_equivalence_on_dense_data": (
             "a passive party standardises its columns without the weights, which only "
@@ -274,11 +293,14 @@ def test_later_columns_are_found_by_name(estimator):
     estimator = clone(estimator).set_params(random_state=0).fit(X, y)
     permuted = X[list("fbdeca")]
     assert list(estimator.feature_names_in_) == list("abcdef")
-    assert_allclose(estimator.transform(permuted), estimator.transform(X))
+    if hasattr(estimator, "transform"):
+        assert_allclose(estimator.transform(permuted), estimator.transform(X))
     if hasattr(estimator, "predict"):
         assert_allclose(estimator.predict(permuted), estimator.predict(X))
+    # Trees predict, and have nothing to transform.
+    serve = getattr(estimator, "transform", None) or estimator.predict
     with pytest.raises(ValueError, match="column 'e' is missing"):
-        estimator.transform(X.drop(columns="e"))
+        serve(X.drop(columns="e"))
 
 
 def test_every_public_estimator_is_checked_in_two_configurations():

@@ -25,6 +25,8 @@ from skvfl import (
     TabVFLRegressor,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl.exceptions import InterruptedFitWarning, PartyError
 from skvfl.federation import Party
@@ -35,6 +37,7 @@ NUMBERS = [each[:200] for each in load_diabetes(return_X_y=True)]
 QUICK = {"parties": 2, "max_epochs": 4, "batch_size": 50, "random_state": 0}
 GUEST = {"local_encoder": NoiseAsTargetsEncoder(max_epochs=2)}
 TABNET = {"n_steps": 1, "pretraining_epochs": 1}
+TREES = {"parties": 2, "max_iter": 4, "max_leaf_nodes": 6, "random_state": 0}
 # Each, and the number of scores: an epoch whose model predicts has one.
 METHODS = {
     "RAP": (RandomProjectionVFL(LogisticRegression(), random_state=0), 1),
@@ -43,6 +46,7 @@ METHODS = {
     "FedOnce": (FedOnceClassifier(**QUICK, n_split_epochs=2), 6),
     "FedOnce, private": (FedOnceClassifier(**QUICK, epsilon=8), 4),
     "APC-VFL": (APCVFLClassifier(**QUICK), 1),
+    "Boosting": (VFLBoostingClassifier(**TREES), 4),
     "TabVFL": (TabVFLClassifier(**QUICK, **TABNET), 4),
 }
 ROUNDS = {
@@ -53,6 +57,8 @@ ROUNDS = {
     "vFedSec, regression": VFedSecRegressor(**QUICK),
     "FedOnce": FedOnceClassifier(**QUICK, **GUEST),
     "FedOnce, regression": FedOnceRegressor(**QUICK, **GUEST, n_split_epochs=2),
+    "Boosting": VFLBoostingClassifier(**TREES),
+    "Boosting, early stopping": VFLBoostingRegressor(**TREES, early_stopping=True),
     "TabVFL": TabVFLClassifier(**QUICK, **TABNET),
     "TabVFL, regression": TabVFLRegressor(**QUICK, **TABNET),
 }
@@ -75,11 +81,14 @@ class Interrupting:
         pass
 
     def on_fit_task_begin(self, estimator, context):
-        if context.task_name.endswith("epoch"):
+        if context.task_name.endswith(("epoch", "iteration")):
             self.seen += 1
 
     def on_fit_task_end(self, estimator, context):
-        if not context.task_name.endswith("epoch") or self.seen != self.epoch:
+        if (
+            not context.task_name.endswith(("epoch", "iteration"))
+            or self.seen != self.epoch
+        ):
             return
         if self.raises:
             raise KeyboardInterrupt
@@ -128,7 +137,8 @@ def test_an_interrupted_fit_is_that_of_its_last_epoch(estimator, raises):
     with pytest.warns(InterruptedFitWarning, match="n_iter_=2 epochs"):
         interrupted.fit(*data)
     assert interrupted.n_iter_ == 2
-    short = clone(estimator).set_params(max_epochs=2)
+    n_epochs = "max_iter" if "Boosting" in repr(estimator) else "max_epochs"
+    short = clone(estimator).set_params(**{n_epochs: 2})
     short.set_params(**({"n_split_epochs": 0} if "FedOnce" in repr(short) else {}))
     if n_before:
         short.set_params(pretraining_epochs=1)
@@ -166,7 +176,10 @@ def test_pretraining_that_is_interrupted_leaves_nothing():
     assert not hasattr(estimator, "loss_curve_")
 
 
-@pytest.mark.parametrize("name", ROUNDS)
+WARM = [name for name in ROUNDS if "warm_start" in ROUNDS[name].get_params()]
+
+
+@pytest.mark.parametrize("name", WARM)
 def test_a_warm_start_goes_on(name):
     estimator = clone(ROUNDS[name]).set_params(warm_start=True)
     data = data_of(estimator)
@@ -230,6 +243,7 @@ def test_an_interrupted_fit_goes_on_with_a_warm_start():
         "FedOnce": ["training"],
         "APC-VFL": ["training, encode"],
         "TabVFL": ["pretraining", "training"],
+        "Boosting": ["training"],
     }.items(),
 )
 def test_losses_are_drawn(name, labels):

@@ -41,12 +41,15 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl.exceptions import PartyError
 
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
 SETTINGS = {"parties": PARTIES, "random_state": 0}
 QUICK = {**SETTINGS, "max_epochs": 2, "batch_size": 8}
+TREES = {"parties": PARTIES, "random_state": 0, "max_iter": 2, "min_samples_leaf": 2}
 TABNET = {**QUICK, "n_steps": 2, "pretraining_epochs": 1}
 ESTIMATORS = [
     RandomProjectionVFL(LogisticRegression(), **SETTINGS),
@@ -62,6 +65,8 @@ ESTIMATORS = [
     TabVFLRegressor(early_stopping=True, **TABNET),
     VFedSecClassifier(clients={"b": 2}, record_server_view=True, **QUICK),
     VFedSecRegressor(**QUICK),
+    VFLBoostingClassifier(**TREES),
+    VFLBoostingRegressor(**TREES),
 ]
 TRANSFORMERS = [
     NoiseAsTargetsEncoder(max_epochs=2, random_state=0),

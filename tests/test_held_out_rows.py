@@ -17,6 +17,7 @@ from skvfl import (
     TabVFLClassifier,
     VerticalPartitioner,
     VFedSecClassifier,
+    VFLBoostingClassifier,
 )
 from skvfl.federation import Member
 
@@ -30,12 +31,23 @@ SETTINGS = {
     "batch_size": 8,
     "random_state": 0,
 }
+
+
+def trees(*, max_epochs=2, **params):
+    """Boosting, whose epochs are iterations."""
+    own = {"max_iter": max_epochs, "min_samples_leaf": 2, "learning_rate": 0.5}
+    others = ("max_epochs", "batch_size")
+    shared = {k: v for k, v in SETTINGS.items() if k not in others}
+    return VFLBoostingClassifier(**shared, **own, **params)
+
+
 MAKE = {
     "splitnn": partial(SplitNNClassifier, **SETTINGS),
     "vfedsec": partial(VFedSecClassifier, **SETTINGS, masked=False),
     "tabvfl": partial(
         TabVFLClassifier, **SETTINGS, pretrain=False, n_d=4, n_a=4, n_steps=2
     ),
+    "boosting": trees,
     "fedonce": partial(
         FedOnceClassifier, **SETTINGS, local_encoder=FunctionTransformer()
     ),

@@ -23,6 +23,8 @@ from skvfl import (
     TabVFLRegressor,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl.exceptions import PartyError, PartyValueError, SettingsError
 from skvfl.federation import Handle, Holding, Labels, Member
@@ -36,6 +38,7 @@ CLASSIFIERS = {
     "APC-VFL": (APCVFLClassifier, {"max_epochs": 2}),
     "TabVFL": (TabVFLClassifier, {"max_epochs": 2}),
     "vFedSec": (VFedSecClassifier, {"max_epochs": 2}),
+    "Boosting": (VFLBoostingClassifier, {"max_iter": 2, "max_leaf_nodes": 6}),
 }
 REGRESSORS = {
     "RAP": (RandomProjectionVFL, {"estimator": Ridge()}),
@@ -44,6 +47,7 @@ REGRESSORS = {
     "APC-VFL": (APCVFLRegressor, {"max_epochs": 2}),
     "TabVFL": (TabVFLRegressor, {"max_epochs": 2}),
     "vFedSec": (VFedSecRegressor, {"max_epochs": 2}),
+    "Boosting": (VFLBoostingRegressor, {"max_iter": 2, "max_leaf_nodes": 6}),
 }
 CASES = {
     **{name: (*each, load_breast_cancer) for name, each in CLASSIFIERS.items()},

@@ -36,6 +36,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
     compare,
 )
 from skvfl.alignment import align
@@ -49,6 +51,7 @@ TARGET = (X["age"] + X["x"]).to_numpy()
 LABELS = (np.median(TARGET) < TARGET).astype(int)
 PARTIES = {"bank": ["age", "job", "pay"], "shop": ["x", "y", "z"]}
 QUICK = {"parties": PARTIES, "random_state": 0, "max_epochs": 1}
+TREES = {"parties": PARTIES, "random_state": 0, "max_iter": 2, "min_samples_leaf": 2}
 ESTIMATORS = [
     RandomProjectionVFL(LogisticRegression(), parties=PARTIES, random_state=0),
     RandomProjectionVFL(Ridge(), parties=PARTIES, random_state=0),
@@ -62,6 +65,8 @@ ESTIMATORS = [
     TabVFLRegressor(**QUICK),
     VFedSecClassifier(**QUICK),
     VFedSecRegressor(**QUICK),
+    VFLBoostingClassifier(**TREES),
+    VFLBoostingRegressor(**TREES),
 ]
 FITTED = {}
 

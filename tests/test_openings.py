@@ -23,6 +23,7 @@ from skvfl import (
     TabVFLClassifier,
     VerticalPartitioner,
     VFedSecClassifier,
+    VFLBoostingClassifier,
 )
 from skvfl._random import deal, spawn_named, without_seeds
 from skvfl.exceptions import PartyError, SettingsError
@@ -42,6 +43,7 @@ METHODS = {
     "apc": (APCVFLClassifier, {"max_epochs": 1, "inference": "joint"}),
     "tabvfl": (TabVFLClassifier, {"max_epochs": 1}),
     "vfedsec": (VFedSecClassifier, {"max_epochs": 1}),
+    "boosting": (VFLBoostingClassifier, {"max_iter": 1}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 

@@ -14,13 +14,16 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.callback import ProgressBar
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
@@ -1248,3 +1251,23 @@ def test_tags_are_what_all_transformers_agree_on():
 def test_missing_values_are_taken_where_every_party_prepares_by_default(parties, takes):
     tags = get_tags(RandomProjectionVFL(parties=parties))
     assert tags.input_tags.allow_nan is takes
+
+
+@pytest.mark.parametrize("n_bins", [4, 32])
+def test_trees_on_binned_parties_are_the_trees_of_pooled_bins(n_bins):
+    X, y = make_classification(400, 12, n_informative=8, random_state=0)
+    bins = KBinsDiscretizer(
+        n_bins, encode="ordinal", strategy="quantile", quantile_method="linear"
+    )
+    trees = HistGradientBoostingClassifier(max_iter=10, random_state=0)
+    partition = VerticalPartitioner(bins, parties=4)
+    apart = make_pipeline(partition, trees).fit(X[:300], y[:300])
+    order = np.concatenate([*apart[0].parties_.values()])
+    pooled = make_pipeline(bins, trees).fit(X[:300, order], y[:300])
+    assert_array_equal(
+        apart.predict_proba(X[300:]), pooled.predict_proba(X[300:, order])
+    )
+    unbinned = clone(trees).fit(X[:300, order], y[:300])
+    assert (
+        apart.predict_proba(X[300:]) != unbinned.predict_proba(X[300:, order])
+    ).any()

@@ -25,6 +25,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl._random import spawn_named
 
@@ -51,6 +53,10 @@ ESTIMATORS = {
     "SplitNN": SplitNNClassifier(**SHORT),
     "SplitNN, sum": SplitNNClassifier(aggregation="sum", early_stopping=True, **SHORT),
     "SplitNN, regression": SplitNNRegressor(**SHORT),
+    "Boosting": VFLBoostingClassifier(max_iter=3, min_samples_leaf=5),
+    "Boosting, private": VFLBoostingRegressor(
+        max_iter=3, label_epsilon=2.0, target_range=(-9, 9), early_stopping=True
+    ),
     "vFedSec": VFedSecClassifier(clients={"shop2": 2, "bank": 3}, **SHORT),
     "vFedSec, regression": VFedSecRegressor(**SHORT),
     "FedOnce": FedOnceClassifier(n_split_epochs=1, **SHORT),

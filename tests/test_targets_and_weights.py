@@ -33,6 +33,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
     compare,
 )
 from skvfl._targets import mean_and_scale, read_column, settle
@@ -42,6 +44,7 @@ N = 24
 PARTIES = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
 SETTINGS = {"parties": PARTIES, "random_state": 0}
 QUICK = {**SETTINGS, "max_epochs": 1, "batch_size": 8}
+TREES = {"parties": PARTIES, "random_state": 0, "max_iter": 2, "min_samples_leaf": 2}
 TABNET = {**QUICK, "n_steps": 1, "pretrain": False}
 CLASSIFIERS = [
     RandomProjectionVFL(LogisticRegression(), **SETTINGS),
@@ -50,6 +53,7 @@ CLASSIFIERS = [
     SplitNNClassifier(**QUICK),
     TabVFLClassifier(**TABNET),
     VFedSecClassifier(**QUICK),
+    VFLBoostingClassifier(**TREES),
 ]
 REGRESSORS = [
     RandomProjectionVFL(Ridge(), **SETTINGS),
@@ -58,6 +62,7 @@ REGRESSORS = [
     SplitNNRegressor(**QUICK),
     TabVFLRegressor(**TABNET),
     VFedSecRegressor(**QUICK),
+    VFLBoostingRegressor(**TREES),
 ]
 WEIGHTED = [each for each in CLASSIFIERS if "class_weight" in each.get_params()]
 RNG = np.random.default_rng(0)
@@ -438,7 +443,12 @@ def test_masked_masks_of_rows(estimator):
     refused(estimator, truth(estimator), "aligned.* is a masked", aligned=known)
 
 
-@each([*CLASSIFIERS[2:], *REGRESSORS[2:]])
+BATCHED = [
+    e for e in CLASSIFIERS[2:] + REGRESSORS[2:] if "batch_size" in e.get_params()
+]
+
+
+@each(BATCHED)
 def test_batches_without_any_weight(estimator):
     weights = np.zeros(N)
     weights[[0, 1]] = weights[[np.argmax(LABELS), np.argmin(LABELS)]] = 1

@@ -1,16 +1,16 @@
-"""Tables and pages of the user guide, from recorded lines."""
+"""Tables and pages of the benchmarks, from recorded lines."""
 
 from pathlib import Path
 
 HERE = Path(__file__).parent
-GUIDE = HERE.parents[1] / "docs" / "user_guide"
+PAGES = HERE.parents[1] / "docs" / "benchmarks"
 MINUS = "\N{MINUS SIGN}"
 
 
 def write(page, **fields):
     """Write a page: its text in the folder ``pages``, with these fields filled in."""
     text = (HERE / "pages" / f"{page}.rst").read_text(encoding="utf-8")
-    (GUIDE / f"{page}.rst").write_text(text.format(**fields), encoding="utf-8")
+    (PAGES / f"{page}.rst").write_text(text.format(**fields), encoding="utf-8")
 
 
 def listing(title, header, rows):

@@ -1,7 +1,7 @@
 """The APC-VFL paper's figures 6 and 7 and Table III, and where distillation pays.
 
 Prints one JSON object per line. A full run also records the lines in
-``docs/benchmarks/apc_papers.jsonl`` and writes the page of the user guide that shows
+``docs/benchmarks/apc_papers.jsonl`` and writes the page of the benchmarks that shows
 them. Needs adult in the folder that the environment variable SKVFL_DATA names.
 
     python bench_apc_papers.py [--quick | --write-docs]
@@ -201,7 +201,12 @@ def figures(plan):
                 model.fit(seen[train], y[known][train])
                 runs["unseen"][method].append(100 * model.score(fresh, y[new]))
                 if method in (MSE, MAE):
-                    target = vfl._join(table[aligned])
+                    # What the encoder imitates: of the same encoders, joined.
+                    joint = encoders(method, parties, seed).set_params(
+                        inference="joint"
+                    )
+                    joint.fit(table, y[known], aligned=aligned)
+                    target = joint.transform(table[aligned])
                     error = np.square(target - seen[aligned]).sum()
                     variance = np.square(target - target.mean(0)).sum()
                     distance[method].append(float(error / variance))
@@ -534,7 +539,7 @@ def verdict(lines):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     machine, fast = one(lines, table="machine"), one(lines, table="speed")
     distilled = select(lines, table="figures", rows="federated", method=MSE)
     write(

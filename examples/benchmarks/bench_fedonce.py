@@ -4,7 +4,7 @@ Prints one JSON object per line. Speed: all sides of a ratio are measured in tur
 this process, in CPU seconds with one thread; an epoch is the difference of two numbers
 of epochs, so that preparing does not count; the figure is the median of the
 repetitions. A full run also records the lines in ``docs/benchmarks/fedonce.jsonl``
-and writes the page of the user guide that shows them, together with what
+and writes the page of the benchmarks that shows them, together with what
 ``bench_private.py`` recorded. Needs the data sets in the folder that the environment
 variable SKVFL_DATA names.
 
@@ -338,7 +338,7 @@ def bars(lines):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     epoch = one(lines, what="guest epoch")
     private = read("private")
     write(

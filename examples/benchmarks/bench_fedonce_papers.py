@@ -3,7 +3,7 @@
 Prints one JSON object per line. A full run also appends the lines to
 ``docs/benchmarks/fedonce_papers.jsonl`` and measures only what that record lacks, so
 that a run may be stopped and started again, and lines that a change has made wrong may
-be deleted; it ends by writing the page of the user guide that shows the record. Needs
+be deleted; it ends by writing the page of the benchmarks that shows the record. Needs
 the data sets in the folder that the environment variable SKVFL_DATA names.
 
     python bench_fedonce_papers.py [--quick | --write-docs]
@@ -996,7 +996,7 @@ def by_key_table(lines, part, key, values, heading):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     budgets = collect(lines, "privacy", "epsilon")
     axes = {"learning rate": RATES, "norm": NORMS, "batch size": SIZES}
     grid = {name: " or ".join(f"{x:g}" for x in axis) for name, axis in axes.items()}

@@ -3,7 +3,7 @@
 Prints one JSON object per line: accuracy behind two models on public data, accuracy on
 one column written as text in many ways, what users are told, what a fitted pickle
 keeps, CPU time with one thread, and dependencies. A full run also records the lines in
-``docs/benchmarks/preprocessing.jsonl`` and writes the page of the user guide that shows
+``docs/benchmarks/preprocessing.jsonl`` and writes the page of the benchmarks that shows
 them. Needs skrub (extra ``bench``) and the data sets in the folder that the
 environment variable SKVFL_DATA names.
 
@@ -359,7 +359,7 @@ def answer(line):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     needs = one(lines, what="dependencies")
     texts = [{**x, "case": f"``{x['case']}``"} for x in select(lines, what="text")]
     write(

@@ -55,7 +55,7 @@ def convolution():
 
 # Network, its columns, and the bars of private ÷ plain and private ÷ opacus.
 NETWORKS = {
-    "30-64-32-3": (partial(perceptron, [30, 64, 32, N_CLASSES]), 30, 2.0, 0.25),
+    "30-64-32-3": (partial(perceptron, [30, 64, 32, N_CLASSES]), 30, 1.0, 0.25),
     "convolution 14 × 14": (convolution, 196, None, None),
 }
 
@@ -101,7 +101,7 @@ def private_step(network, X, y):
 
     def step():
         rows = steps.draw()
-        sgd.step([X[rows]], [y[rows]])
+        sgd.step([X.index_select(0, rows)], [y.index_select(0, rows)])
 
     return step
 

@@ -1,7 +1,7 @@
 """The RAP paper's Tables 3 and 4 and figures 4 to 7 on the data at hand.
 
 Prints one JSON object per line. A full run also records the lines in
-``docs/benchmarks/rap_papers.jsonl`` and writes the page of the user guide that shows
+``docs/benchmarks/rap_papers.jsonl`` and writes the page of the benchmarks that shows
 them. Needs the data sets in the folder that the environment variable SKVFL_DATA names.
 
     python bench_rap_papers.py [--quick | --write-docs]
@@ -550,7 +550,7 @@ def clients_table(lines, column, heading, title):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     machine = one(lines, table="machine")
     main = {model: defaultdict(dict) for model in MODELS}
     for line in select(lines, table="main"):

@@ -5,7 +5,7 @@ this process, in CPU seconds with one thread; an epoch is the difference of two 
 of epochs, so that preparing the columns does not count; the figure is the median of
 the repetitions. Scores: every method of a seed has the same rows to train and to test
 on. A full run also records the lines in ``docs/benchmarks/split.jsonl`` and writes the
-page of the user guide that shows them. Needs the data sets in the folder that the
+page of the benchmarks that shows them. Needs the data sets in the folder that the
 environment variable SKVFL_DATA names.
 
     python bench_split.py [--quick | --write-docs]
@@ -253,7 +253,7 @@ def measure(quick):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     methods = (CENTRALISED, CONCAT, SUM, VFEDSEC)
     groups = defaultdict(dict)
     for line in select(lines, what="score"):

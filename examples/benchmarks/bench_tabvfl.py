@@ -6,7 +6,7 @@ of epochs, so that preparing the columns does not count; the figure is the media
 repetitions. Memory: every side in a process of its own. Traffic: one iteration of every
 design, from the log. Needs pytorch-tabnet (``pip install 'skvfl[bench]'``). A full run
 also records the lines in ``docs/benchmarks/tabvfl.jsonl`` and writes the page of the
-user guide that shows them.
+benchmarks that shows them.
 
     python bench_tabvfl.py [--quick | --profile | --write-docs]
 """
@@ -259,7 +259,7 @@ def bar_rows(lines):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     write(
         "tabvfl_speed",
         machine=one(lines, what="machine"),

@@ -4,7 +4,7 @@ The pipeline of the paper's figure 4: train, take the latent vectors, and ask si
 classic classifiers how good they are. Other than in the paper, the classifiers are
 tested on latent vectors of rows that nothing was trained on. Prints one JSON object per
 line. A full run also appends the lines to ``docs/benchmarks/tabvfl_papers.jsonl``, goes
-on where that record ends, and writes the page of the user guide that shows them. Needs
+on where that record ends, and writes the page of the benchmarks that shows them. Needs
 the data sets in the folder that the environment variable SKVFL_DATA names.
 
     python bench_tabvfl_papers.py [--quick | --write-docs]
@@ -338,7 +338,7 @@ def bar_rows(lines):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     machine = one(lines, table="machine")
     sizes = {x["dataset"]: x for x in select(lines, table="quality", n_d=5)}
     data = {

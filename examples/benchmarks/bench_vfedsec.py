@@ -3,7 +3,7 @@
 Prints one JSON object per line. All sides of a comparison are measured in turns in this
 process, in CPU seconds with one thread; figures are medians of the repetitions, and a
 spread is their smallest and largest. The full run is recorded in docs/benchmarks, from
-where ``--write-docs`` makes the page of the user guide.
+where ``--write-docs`` makes the page of the benchmarks.
 
 Needs adult, bank_marketing and fashion_mnist_30k.npz in the folder that the environment
 variable SKVFL_DATA names. The homomorphic side needs ``pip install tenseal``; Paillier
@@ -885,7 +885,7 @@ def epoch_table(lines):
 
 
 def write_page(lines):
-    """Write the page of the user guide."""
+    """Write the page of the benchmarks."""
     where = {"data": ADULT, "phase": "training", "who": "active"}
     active = one(lines, what="overhead / total CPU", **where)
     total, overhead, *_ = PAPER_SECONDS[ADULT, "active"]

@@ -6,6 +6,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.metaestimators import available_if
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
+from skvfl._renamed import renamed
 from skvfl._sklearn import HasMethods, StrOptions, _fit_context
 from skvfl.apc._protocol import _BaseAPCVFL
 from skvfl.federation._replies import OWN_WIDTH, Rows, Vector
@@ -174,6 +175,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed(classifier="estimator", regressor="estimator")
     def __init__(
         self,
         estimator=None,
@@ -461,6 +463,7 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         "estimator": [HasMethods(["fit", "predict"]), None],
     }
 
+    @renamed(classifier="estimator", regressor="estimator")
     def __init__(
         self,
         estimator=None,

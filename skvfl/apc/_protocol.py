@@ -137,6 +137,7 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.communication_ = log = CommunicationLog()
         with Course(self, X, y, 2) as course:
             with self._open(members, log, active, names=asked) as session:
+                course.session = session
                 # Before anything is trained: a mask that does not fit would otherwise
                 # show after the encoders have run for hours.
                 aligned = self._agree_on_rows(session, told, len(labelled))

@@ -73,7 +73,7 @@ def all_methods(kind="classifiers"):
     --------
     >>> from skvfl.evaluation import all_methods
     >>> list(all_methods())
-    ['RAP', 'SplitNN', 'vFedSec', 'FedOnce', 'APC-VFL', 'TabVFL']
+    ['RAP', 'SplitNN', 'vFedSec', 'FedOnce', 'APC-VFL', 'TabVFL', 'Boosting']
     """
     classifies = kind == "classifiers"
     perceptron = MLPClassifier if classifies else MLPRegressor

@@ -32,6 +32,16 @@ class Federation(Transport):
         All members, in the order of the protocol.
     one_round : bool
         Whether it carries one question to each member in a run, and no more.
+
+    See Also
+    --------
+    skvfl.connect : Makes one of members on machines of their own.
+
+    Examples
+    --------
+    >>> from skvfl.federation import Federation, Transport
+    >>> issubclass(Federation, Transport)
+    True
     """
 
     names: list[str]

@@ -25,6 +25,18 @@ class Labels:
         Weights of the rows.
     known : ndarray of bool of shape (n_rows,) or None, default=None
         Which rows have a label; all of them by default.
+
+    See Also
+    --------
+    Holding : What an organisation brings to a run, labels among it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvfl.federation import Labels
+    >>> labels = Labels(np.array([0, 1, 1]), n_classes=2)
+    >>> labels.take(np.array([2, 0])).values, labels.n_outputs
+    (array([1, 0]), 2)
     """
 
     values: np.ndarray
@@ -38,7 +50,17 @@ class Labels:
         return 1 if self.n_classes is None else self.n_classes
 
     def take(self, rows: np.ndarray) -> Labels:
-        """Labels of some rows, by their positions."""
+        """Labels of some rows, by their positions.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Positions.
+
+        Returns
+        -------
+        labels : Labels
+        """
         weights, known = (
             None if each is None else each[rows] for each in (self.weights, self.known)
         )
@@ -57,6 +79,18 @@ class Holding:
         Which rows of the run the block has; all, in their order, by default.
     labels : Labels or None, default=None
         At the active party, of the block's rows.
+
+    See Also
+    --------
+    Member : Has one as its table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvfl.federation import Holding
+    >>> holding = Holding(np.ones((4, 3)))
+    >>> holding.size, holding.take(np.array([0, 2])).size
+    ((4, 3), (2, 3))
     """
 
     after: ClassVar = "open"
@@ -83,6 +117,15 @@ class Holding:
         """What is held of some rows, by their positions in the block.
 
         All cells are missing of a row at -1, which is no row of the block.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Positions.
+
+        Returns
+        -------
+        holding : Holding
         """
         if rows.size and rows.min() < 0:
             return Holding(take_or_missing(self.block, rows))

@@ -24,6 +24,19 @@ class Message(NamedTuple):
         Length of the serialised message.
     data_bearing : bool
         Whether it carries an array and crosses between organisations.
+
+    See Also
+    --------
+    skvfl.CommunicationLog : A list of them, and what they cost.
+
+    Examples
+    --------
+    >>> from skvfl import CommunicationLog
+    >>> log = CommunicationLog()
+    >>> log.begin_round()
+    >>> log.record("shop", "server", "forward", 120, True)
+    >>> log.messages[0].sender, log.messages[0].bytes
+    ('shop', 120)
     """
 
     round: int

@@ -56,6 +56,25 @@ class Member:
         is a matter of its own machine.
     callbacks : list of skorch.callbacks.Callback, default=()
         Its own, which hear of its training.
+    party : Party or None, default=None
+        The party of the run that is open; :meth:`open` makes it.
+    listed : tuple or None, default=None
+        The list of rows that was asked for last, and its rows; :meth:`rows_listed`
+        keeps it.
+
+    See Also
+    --------
+    Party : What it makes for a run.
+    Settings : What it is told.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvfl.federation import Holding, Member
+    >>> shop = Member("shop", Holding(np.ones((4, 3))))
+    >>> settings = {"bottom": [64], "cut_width": 32, "lr": 0.001}
+    >>> shop.perform("open", {"role": "splitnn.passive", "settings": settings})
+    {'n_columns': 3, 'n_rows': 4, 'n_empty': 0}
     """
 
     name: str
@@ -307,6 +326,16 @@ class Handle(NamedTuple):
         Name of the organisation.
     model : str
         Under which it kept the party.
+
+    See Also
+    --------
+    Federation : Whose members keep what they have learnt.
+
+    Examples
+    --------
+    >>> from skvfl.federation import Handle
+    >>> Handle("telecom", "7937")
+    Handle(name='telecom', model='7937')
     """
 
     name: str

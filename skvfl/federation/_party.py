@@ -42,7 +42,32 @@ class NotMadeError(StateError, AttributeError):
 
 
 def operation(method: _Method) -> _Method:
-    """Mark a party's method as one that others may ask for through a transport."""
+    """Mark a party's method as one that others may ask for through a transport.
+
+    Parameters
+    ----------
+    method : callable
+        Takes and returns arrays, numbers, strings, and lists and dicts of them.
+
+    Returns
+    -------
+    method : callable
+        The same.
+
+    See Also
+    --------
+    serving : For operations that predictions need.
+
+    Examples
+    --------
+    >>> from skvfl.federation import Holding, Party, operation
+    >>> class Counter(Party):
+    ...     @operation
+    ...     def count(self):
+    ...         return self.held(Holding).n_rows
+    >>> Counter("shop").holding([[1.0], [2.0]]).perform("count", {})
+    2
+    """
     method.__skvfl_operation__ = True  # type: ignore[attr-defined]
     return method
 
@@ -52,6 +77,30 @@ def serving(method: _Method) -> _Method:
 
     Between organisations nothing else is offered then: an operation of training would
     change, or wear out, the model that is being used.
+
+    Parameters
+    ----------
+    method : callable
+        As for :func:`operation`, which is implied.
+
+    Returns
+    -------
+    method : callable
+        The same.
+
+    See Also
+    --------
+    operation : For operations of training.
+
+    Examples
+    --------
+    >>> from skvfl.federation import Party, serving
+    >>> class Greeter(Party):
+    ...     @serving
+    ...     def greet(self):
+    ...         return self.name
+    >>> Greeter("shop").perform("greet", {})
+    'shop'
     """
     method.__skvfl_serves__ = True  # type: ignore[attr-defined]
     return operation(method)
@@ -73,6 +122,23 @@ class Party:
     ----------
     name : str
         Name of the party.
+
+    See Also
+    --------
+    Member : Makes one for every run.
+    TransformerParty : A party that sends what a transformer makes of its columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvfl.federation import Holding, Party, operation
+    >>> class Means(Party):
+    ...     @operation
+    ...     def means(self):
+    ...         return self.held(Holding).block.mean(axis=0)
+    >>> shop = Means("shop").holding(np.array([[1.0, 4.0], [3.0, 8.0]]))
+    >>> shop.perform("means", {})
+    array([2., 6.])
     """
 
     # What an operation makes and the party keeps: attribute to operation.
@@ -301,6 +367,20 @@ class TransformerParty(Party):
         Name of the party.
     transformer : transformer
         Unfitted; this party's own.
+
+    See Also
+    --------
+    Party : What it derives from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skvfl.federation import TransformerParty
+    >>> shop = TransformerParty("shop", StandardScaler())
+    >>> shop.holding(np.array([[1.0], [3.0]])).perform("fit_transform", {})
+    array([[-1.],
+           [ 1.]])
     """
 
     def __init__(self, name: str, transformer: Any) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skvfl.federation._member import Member
     from skvfl.federation._party import Party
 
-_METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+_METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 # Looked for by name in these modules, and nowhere else: a name that arrives must not
 # be able to import or call anything that is not a building block.
 _TRANSFORMERS = {
@@ -103,6 +103,18 @@ def register(name: str, block: Any) -> None:
     ------
     ValueError
         If the name is taken by something else.
+
+    See Also
+    --------
+    Settings : Speak of building blocks by their names.
+
+    Examples
+    --------
+    >>> from skvfl.federation import register
+    >>> def narrow(n_inputs, n_outputs):
+    ...     from torch import nn
+    ...     return nn.Linear(n_inputs, n_outputs)
+    >>> register("narrow network of the guide", narrow)
     """
     # The same block again is no error, so that code which registers may run twice.
     if name in _KNOWN or _REGISTERED.get(name, block) is not block:
@@ -132,6 +144,10 @@ def in_words(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | str):
         return value
+    # Before the kinds of numbers, which take long to rule out: every member is told of
+    # all others.
+    if type(value) is list:
+        return [in_words(each) for each in value]
     if isinstance(value, np.bool_ | Integral | Real):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, tuple):
@@ -243,6 +259,22 @@ class Settings:
     ----------
     transformer : {"auto", "passthrough"} or transformer, default="auto"
         Prepares the party's columns.
+
+    See Also
+    --------
+    register : Gives a building block a name that settings can use.
+    Member : Is told settings, and makes its party of them.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from sklearn.preprocessing import MaxAbsScaler
+    >>> from skvfl.federation import Settings
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class CountSettings(Settings):
+    ...     width: int = 3
+    >>> CountSettings(transformer=MaxAbsScaler(), width=2).pack()["width"]
+    2
     """
 
     role: ClassVar[str]
@@ -255,7 +287,17 @@ class Settings:
             _ROLES[role] = cls
 
     def make(self, member: Member) -> Party:
-        """The party of an organisation, with nothing but its own secrets."""
+        """The party of an organisation, with nothing but its own secrets.
+
+        Parameters
+        ----------
+        member : Member
+            The organisation.
+
+        Returns
+        -------
+        party : Party
+        """
         raise NotImplementedError
 
     def pack(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from skvfl.federation._replies import (
     all_finite,
     check_replies,
 )
+from skvfl.federation._watching import listening
 
 Measure = tuple[int, bool]
 _MOST_COLUMNS = 1 << 24
@@ -51,7 +52,28 @@ class Session(ABC):
     ----------
     parties : dict of str to Party
         The parties, once the session has ended well.
+
+    See Also
+    --------
+    Transport : Opens one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skvfl import CommunicationLog, LocalTransport
+    >>> from skvfl.federation import TransformerParty
+    >>> log = CommunicationLog()
+    >>> shop = TransformerParty("shop", StandardScaler()).holding(np.ones((4, 3)))
+    >>> with LocalTransport().connect([shop], log) as session:
+    ...     session.begin_round()
+    ...     replies = session.call("fit_transform")
+    >>> replies["shop"].shape, log.n_messages
+    ((4, 3), 1)
     """
+
+    # Whether ``halves`` lets partners elsewhere keep theirs, which may be lost later.
+    keeps_epochs = False
 
     def __init__(
         self, parties: Sequence[Party | Member], log: CommunicationLog, centre: str
@@ -129,7 +151,11 @@ class Session(ABC):
                 requests[name] = [operation, {**arguments, **own}]
         expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
         self._expected = expected
+        listener = listening.get()
         try:
+            # Before the exchange, because a party may write into what it is sent.
+            if listener is not None:
+                listener.request(self, operation, requests, opening)
             # Interrupts included: no party may keep its table, or its process, for a
             # run that nobody goes on with.
             exchanged = self._exchange(requests, skip_late)
@@ -142,8 +168,12 @@ class Session(ABC):
             self.log.record(self.centre, name, operation, *sent, opening=opening)
             if received is None:
                 continue
-            self.log.record(name, receiver, operation, *received, opening=opening)
+            # A message that has no byte did not cross.
+            if received[0]:
+                self.log.record(name, receiver, operation, *received, opening=opening)
             replies[name] = answered
+        if listener is not None:
+            listener.reply(self, operation, replies, receiver, opening)
         try:
             # After all are logged: a refused reply has crossed as well.
             check_replies(replies, expected, operation)
@@ -153,11 +183,33 @@ class Session(ABC):
         return replies
 
     def ask(self, party: str, operation: str, **arguments: Any) -> Any:
-        """Reply of one party; see :meth:`call`."""
+        """Reply of one party; see :meth:`call`.
+
+        Parameters
+        ----------
+        party : str
+            Name of the party.
+        operation : str
+            Name of the operation.
+        **arguments : arrays, scalars, strings, lists and dicts
+            What :meth:`call` takes.
+
+        Returns
+        -------
+        reply : reply
+        """
         return self.call(operation, to=[party], **arguments)[party]
 
     def tell(self, operation: str, **arguments: Any) -> None:
-        """Ask parties for an operation that has no answer; see :meth:`call`."""
+        """Ask parties for an operation that has no answer; see :meth:`call`.
+
+        Parameters
+        ----------
+        operation : str
+            Name of the operation.
+        **arguments : arrays, scalars, strings, lists and dicts
+            What :meth:`call` takes.
+        """
         self.call(operation, reply=NOTHING, **arguments)
 
     def open(
@@ -205,11 +257,26 @@ class Session(ABC):
 
         Returns
         -------
-        halves : dict of str to Party
-            None of them where some learn elsewhere: what they have learnt stays there,
-            and is kept when the run is over.
+        halves : dict of str to Party or Handle
+            None of them where that cannot be had. What a partner elsewhere has learnt
+            stays there, and a handle stands for it; see :meth:`settled`.
         """
         return {}
+
+    def settled(self, *, wait: bool = False) -> bool:
+        """Whether all partners elsewhere have kept what :meth:`halves` asked for last.
+
+        Parameters
+        ----------
+        wait : bool, default=False
+            Whether to wait for them.
+
+        Raises
+        ------
+        PartyError
+            If one of them is gone.
+        """
+        return True
 
     @abstractmethod
     def _exchange(
@@ -218,7 +285,8 @@ class Session(ABC):
         """Reply of each party, and what the request and the reply measure.
 
         A reply that is late measures None; who was late before is left out. One that is
-        larger than expected may be refused before it is read.
+        larger than expected may be refused before it is read. Where nobody waits for an
+        answer it has no byte.
         """
 
     @abstractmethod
@@ -259,6 +327,18 @@ class Transport(ABC):
     ----------
     timeout : float or None
         Seconds to wait for a party's reply; for as long as the party lives if None.
+
+    See Also
+    --------
+    skvfl.LocalTransport : All parties in this process.
+    skvfl.ProcessTransport : Every party in a process of its own.
+
+    Examples
+    --------
+    >>> from skvfl import LocalTransport
+    >>> from skvfl.federation import Transport
+    >>> isinstance(LocalTransport(), Transport)
+    True
     """
 
     timeout: float | None = None
@@ -270,7 +350,21 @@ class Transport(ABC):
         log: CommunicationLog,
         centre: str = "server",
     ) -> Session:
-        """Hand the parties over and open a session with them."""
+        """Hand the parties over and open a session with them.
+
+        Parameters
+        ----------
+        parties : sequence of Member or Party
+            With what they hold.
+        log : CommunicationLog
+            Where messages are recorded.
+        centre : str, default="server"
+            Name of the organisation that runs the protocol.
+
+        Returns
+        -------
+        session : Session
+        """
 
 
 class LocalTransport(Transport):

@@ -75,9 +75,9 @@ def make_plan(once, encoders, n_rows):
             "warm_start cannot be used with a budget: a second fit on the same rows "
             "spends again, and its account would not have the first one"
         )
-    require_plain_steps(
-        "the host", once, ["early_stopping", "weight_decay", "callbacks"]
-    )
+    # Noise by the longest gradient would let one row move the noise of all others.
+    forbidden = ["early_stopping", "weight_decay", "gradient_noise", "callbacks"]
+    require_plain_steps("the host", once, forbidden)
 
     learning = [
         name

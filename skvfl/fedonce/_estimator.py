@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
+from skvfl._renamed import renamed
 from skvfl._sklearn import StrOptions, _fit_context
 from skvfl.fedonce._protocol import _BaseFedOnce
 
@@ -97,6 +98,10 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         noise is a secret function of the row, so that asking again does not average it
         away; in split epochs it therefore cancels in the difference of two epochs. It
         is added before the host standardises.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the host adds to the gradients it sends in split epochs: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee; not with a budget.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.
@@ -206,6 +211,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed(guest="local_encoder", local="bottom", local_width="cut_width", host="top")
     def __init__(
         self,
         *,
@@ -230,6 +236,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         device="cpu",
         n_split_epochs=0,
         representation_noise=0.0,
+        gradient_noise=0.0,
         epsilon=None,
         delta=1e-5,
         max_grad_norm=1.0,
@@ -262,6 +269,7 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
             device=device,
             n_split_epochs=n_split_epochs,
             representation_noise=representation_noise,
+            gradient_noise=gradient_noise,
             epsilon=epsilon,
             delta=delta,
             max_grad_norm=max_grad_norm,
@@ -414,6 +422,10 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         noise is a secret function of the row, so that asking again does not average it
         away; in split epochs it therefore cancels in the difference of two epochs. It
         is added before the host standardises.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the host adds to the gradients it sends in split epochs: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee; not with a budget.
     epsilon : float or None, default=None
         Budget of differential privacy for the released networks of all parties
         together (FedOnce-L1); a ceiling, of which at least half is spent.

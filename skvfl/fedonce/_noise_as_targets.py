@@ -16,6 +16,7 @@ from torch import nn
 
 from skvfl._cells import unquoted
 from skvfl._random import int_seed, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import CallbackSupportMixin, Interval, StrOptions, _fit_context
 from skvfl.fedonce._targets import NoiseTargets, train_together
 from skvfl.nn._build import Build
@@ -146,6 +147,7 @@ class NoiseAsTargetsEncoder(
     # What is made of a network of the user's own, under a budget; see Build.
     _check = None
 
+    @renamed(module="hidden_layer_sizes")
     def __init__(
         self,
         n_components=3,

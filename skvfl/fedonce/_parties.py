@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 
+from skvfl._random import keyed_noise
 from skvfl._rows import rows_without_values
 from skvfl.exceptions import ShareableError, StateError, TrainingError
 from skvfl.federation import Holding, Settings, operation, serving
@@ -24,7 +23,7 @@ from skvfl.nn._private import PrivateSGD, PrivateSteps, PrivateTraining
 from skvfl.nn._steps import TINY, check_parameters, public_order, tensor
 from skvfl.nn._training import Training
 from skvfl.privacy import SampledGaussian
-from skvfl.splitnn._parties import Inputs, SplitParty, TopParty
+from skvfl.splitnn._parties import GradientNoise, Inputs, SplitParty, TopParty
 from skvfl.splitnn._parties import Training as Optimizing
 
 
@@ -195,7 +194,15 @@ class HostSettings(Settings, role="fedonce.host"):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSettings(Settings, role="fedonce.split"):
-    """Nothing: parties of the one round go on with what they have learnt."""
+    """Parties of the one round go on with what they have learnt.
+
+    Parameters
+    ----------
+    gradient_noise : float, default=0.0
+        The estimator's parameter of this name, at the host.
+    """
+
+    gradient_noise: float = 0.0
 
     def make(self, member):
         """The fitted party, with fresh randomness."""
@@ -204,6 +211,8 @@ class SplitSettings(Settings, role="fedonce.split"):
         party = member.go_on()
         party._optimize = party._optimize.on(member.device, member.callbacks)
         party.hold(Afterwards(member.stream("afterwards")))
+        if self.gradient_noise:
+            party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
         return party
 
 
@@ -713,34 +722,3 @@ def _as_it_is(sent):
 def _inner_products(outputs, gradients):
     """What has the given gradients, row by row."""
     return (outputs * gradients).sum(dim=1)
-
-
-def keyed_noise(key, rows, n_columns):
-    """Standard normal numbers that are a secret function of each row.
-
-    The same row always gives the same numbers, so that asking again does not average
-    them away; without the key they cannot be told from independent draws.
-
-    Parameters
-    ----------
-    key : bytes of length 32
-        The secret.
-    rows : ndarray of shape (n_rows, n_inputs)
-        What the numbers depend on.
-    n_columns : int
-        How many numbers for each row.
-
-    Returns
-    -------
-    noise : ndarray of shape (n_rows, n_columns), dtype float64
-    """
-    # Equal rows have equal bytes: in double precision, and without the sign of zero.
-    rows = np.ascontiguousarray(rows, dtype=np.float64) + 0.0
-    # A sponge keyed by a prefix lets nobody go on from a digest, as older hashes do.
-    digests = [
-        hashlib.shake_256(key + row.tobytes()).digest(8 * n_columns) for row in rows
-    ]
-    words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, n_columns)
-    uniform = (words >> np.uint64(11)) * 2.0**-53 + 2.0**-54
-    # The largest number rounds to 1, whose normal number would be infinite.
-    return ndtri(np.minimum(uniform, 1 - 2.0**-53))

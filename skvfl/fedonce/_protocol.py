@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
 from numbers import Integral, Real
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvfl._base import VFLEstimator, check_answers
 from skvfl._course import Course
 from skvfl._random import branch, int_seed, one_way, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
 from skvfl._warnings import warn
 from skvfl.exceptions import (
@@ -51,11 +53,13 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     # What a guest draws: its columns' preparation, its part in split learning, the key
     # of the noise on what it sends, its encoder, and the noise of private training in
-    # the one round and after it. The host's own training draws from the last two.
+    # the one round and after it. The host's own training draws from the last two, and
+    # from "noise" what it adds to gradients.
     _streams = {
         "prepare": (1, 0),
         "models": (1, 1),
         "keys": (1, 2),
+        "noise": (1, 3),
         "guests": (2,),
         "once": (5, 0),
         "afterwards": (5, 1),
@@ -82,6 +86,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "n_split_epochs": [Interval(Integral, 0, None, closed="left")],
         "missing_party": [StrOptions({"raise", "zero"})],
         "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "max_grad_norm": [Interval(Real, 0, None, closed="neither")],
@@ -90,6 +95,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "n_jobs": [Integral, None],
     }
 
+    @renamed(guest="local_encoder", local="bottom", local_width="cut_width", host="top")
     def __init__(
         self,
         *,
@@ -114,6 +120,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         device="cpu",
         n_split_epochs=0,
         representation_noise=0.0,
+        gradient_noise=0.0,
         epsilon=None,
         delta=1e-5,
         max_grad_norm=1.0,
@@ -144,6 +151,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.device = device
         self.n_split_epochs = n_split_epochs
         self.representation_noise = representation_noise
+        self.gradient_noise = gradient_noise
         self.epsilon = epsilon
         self.delta = delta
         self.max_grad_norm = max_grad_norm
@@ -171,11 +179,13 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # what the guests send; a guest's is its own, so that one who dies takes
             # nobody along.
             with open_one(self._active, log) as session:
+                course.session = session
                 guests, received, said = self._represent(open_one, n_rows, course)
                 self._train_host(session, received, guests, course)
             parties, said_split = session.parties | guests, {}
             if self.n_split_epochs and not course.interrupted:
                 with self._open_again(X, root, labels, parties) as session:
+                    course.session = session
                     rows = branch(root, 4)
                     said_split = self._train_split(session, n_rows, rows, course)
                 parties = session.parties
@@ -240,7 +250,11 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """A session of those who have learnt in the one round."""
         # Made anew: what a member holds was dropped with the session of the one round.
         members = self._make_members(X, root, labels)
-        told = {"settings": lambda name: SplitSettings(), "fitted": parties}
+        noise = {self._active: self.gradient_noise}
+        told = {
+            "settings": lambda name: SplitSettings(gradient_noise=noise.get(name, 0.0)),
+            "fitted": parties,
+        }
         opening = self._opening(members, [*parties], **told)
         log = self.communication_
         return self._begin(members, log, self._active, opening, fitting=True)
@@ -313,9 +327,10 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
         log.begin_round()
         # Threads: parties hold what must not be pickled, and torch and numpy let go of
-        # the interpreter where they work.
+        # the interpreter where they work. Each in a copy of the context, by which
+        # whoever records the views of a run is found.
         attempts = Parallel(n_jobs=self.n_jobs, backend="threading")(
-            delayed(attempt)(name) for name in names
+            delayed(copy_context().run)(attempt, name) for name in names
         )
         missing = [error for *_, error in attempts if error is not None]
         # No guest is absent whose answer is under way. After all were asked, so that
@@ -486,6 +501,12 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     def _check_encoders(self):
         """What every guest is told to encode with, by name."""
+        if self.gradient_noise and not self.n_split_epochs:
+            raise ValueError(
+                f"gradient_noise={self.gradient_noise} is added in split epochs, and "
+                "n_split_epochs=0: no gradient crosses in the one round; set "
+                "n_split_epochs, or gradient_noise=0"
+            )
         names = [name for name in self._names if name != self._active]
         if isinstance(self.local_encoder, dict):
             unknown = sorted(set(self.local_encoder) - set(names))

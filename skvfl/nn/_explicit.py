@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -407,6 +408,12 @@ class CrossEntropy:
         gradient = _OPS.nll_loss_backward.default(factors, *given, total)
         return losses, torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
 
+    def gradient(self, outputs, codes):
+        """Gradient of the sum of the losses; its last bits are not a graph's."""
+        gradient = torch.log_softmax(outputs, 1).exp_()
+        gradient.numpy()[np.arange(len(codes)), codes.numpy()] -= 1
+        return gradient
+
 
 class SquaredError:
     """Loss of every row from its number, with its gradient."""
@@ -420,6 +427,10 @@ class SquaredError:
         factors = factors[:, None]
         gradient = _OPS.mse_loss_backward.default(factors, outputs, targets, 0)
         return self(outputs, targets), gradient
+
+    def gradient(self, outputs, targets):
+        """Gradient of the sum of the losses."""
+        return (outputs - targets).mul_(2)
 
 
 def loss_and_gradient(loss, outputs, targets, factors):
@@ -445,13 +456,36 @@ def loss_and_gradient(loss, outputs, targets, factors):
     """
     if hasattr(loss, "with_gradient"):
         return loss.with_gradient(outputs, *targets, factors=factors)
-    if isinstance(outputs, tuple):
-        outputs = tuple(each.detach().requires_grad_() for each in outputs)
+    with torch.enable_grad():
+        if isinstance(outputs, tuple):
+            outputs = tuple(each.detach().requires_grad_() for each in outputs)
+            losses = loss(outputs, *targets)
+            return losses.detach(), torch.autograd.grad(
+                losses, outputs, factors, allow_unused=True
+            )
+        outputs = outputs.detach().requires_grad_()
         losses = loss(outputs, *targets)
-        return losses.detach(), torch.autograd.grad(
-            losses, outputs, factors, allow_unused=True
-        )
-    outputs = outputs.detach().requires_grad_()
-    losses = loss(outputs, *targets)
-    (gradient,) = torch.autograd.grad(losses, outputs, factors)
+        (gradient,) = torch.autograd.grad(losses, outputs, factors)
     return losses.detach(), gradient
+
+
+def loss_gradient(loss, outputs, targets, factors=None):
+    """The gradient alone, as of :func:`loss_and_gradient`.
+
+    Parameters
+    ----------
+    loss, outputs, targets
+        As there. A loss may have ``gradient(outputs, *targets)``, too.
+    factors : torch.Tensor of shape (n_rows,) or None, default=None
+        As there; ones by default.
+
+    Returns
+    -------
+    gradient : torch.Tensor
+    """
+    if hasattr(loss, "gradient"):
+        gradient = loss.gradient(outputs, *targets)
+        return gradient if factors is None else gradient.mul_(factors[:, None])
+    if factors is None:
+        factors = torch.ones(len(outputs))
+    return loss_and_gradient(loss, outputs, targets, factors)[1]

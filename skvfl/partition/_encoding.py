@@ -58,6 +58,20 @@ class Encoding(NamedTuple):
         remark : str or None
             What users should be told about the column.
         """
+        codes, remark = self.read(values)
+        rows = np.flatnonzero(codes >= 0)
+        out[rows, codes[rows]] = 1
+        return remark
+
+    def read(self, values):
+        """Output column of every value, or -1 where there is none.
+
+        Returns
+        -------
+        codes : ndarray of int of shape (n_rows,)
+        remark : str or None
+            What users should be told about the column.
+        """
         found = map(self.codes.get, values, repeat(NOT_FOUND))
         codes = np.fromiter(found, np.intp, len(values))
         # Most cells are written as in fit, so only the others are tidied.
@@ -71,9 +85,7 @@ class Encoding(NamedTuple):
             codes[strange] = [tidied[text] for text in others]
             remark = self._remark(values, others, tidied)
             codes[codes == NOT_FOUND] = self.unknown
-        rows = np.flatnonzero(codes >= 0)
-        out[rows, codes[rows]] = 1
-        return remark
+        return codes, remark
 
     def _remark(self, values, others, tidied):
         """Why so many categories are not those of fit, if that is out of the common."""

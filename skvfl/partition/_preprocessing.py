@@ -354,12 +354,16 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
                 elif values.dtype.kind in "iu":
                     self._warn_of_numeric_id(j, values)
                 with self._naming(j):
-                    n_present, *column = _statistics(values)
+                    n_present, *column = self._summary(values)
                 statistics.append(column)
                 self._missing[j] = 1 - n_present / len(values)
             kinds.append(kind)
         self._median, self._mean, self._scale = np.reshape(statistics, (-1, 3)).T
         return kinds
+
+    def _summary(self, values):
+        """Number of values of a column; what the others take, mean, scale."""
+        return _statistics(values)
 
     def _warn_of_numeric_id(self, j, values):
         why = _why_identifier(values, NAME_OF_ID.search(str(self._name(j))))

@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import operator
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ CONFIRMATION = "key confirmation"
 _KEY = 32
 
 
+# Kept, because whoever draws a graph meets everybody, in every run again.
+@lru_cache(maxsize=4096)
 def fingerprint(public_key: bytes) -> str:
     """SHA-256 of an identity's public key in hexadecimal digits."""
     return hashlib.sha256(public_key).hexdigest()
@@ -49,9 +52,15 @@ def context(*fields: str | int | bytes) -> bytes:
     """Fields in one string of bytes from which they can be told apart."""
     parts: list[bytes] = []
     for field in fields:
-        part = field if isinstance(field, bytes) else str(field).encode()
+        part = field if type(field) is bytes else str(field).encode()
         parts += (len(part).to_bytes(8, "big"), part)
     return b"".join(parts)
+
+
+# Kept, because the keys of all pairs are for the same few purposes.
+@lru_cache(maxsize=4096)
+def _use(purpose: str | bytes, sender: str) -> bytes:
+    return context(purpose, sender)
 
 
 class KeyRing:
@@ -388,7 +397,21 @@ class KeyRing:
         return stream
 
     def aead(self, peer: str, purpose: str | bytes, *, sender: str) -> AESGCM:
-        """AES-256-GCM under :meth:`key` of the same arguments."""
+        """AES-256-GCM under :meth:`key` of the same arguments.
+
+        Parameters
+        ----------
+        peer : str
+            Name of the other organisation.
+        purpose : str or bytes
+            What the key is for.
+        sender : str
+            Name of the one of the two who seals.
+
+        Returns
+        -------
+        aead : AESGCM
+        """
         return self._in_use().aead(peer, purpose, sender)
 
     def claim(self, purpose: str, round_id: int, tensor_id: int = 0) -> None:
@@ -455,7 +478,7 @@ class _Epoch:
             if peer not in self._extracted:
                 secret = self.secrets[peer]
                 self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
-            info = self.bindings[peer] + context(purpose, sender or "")
+            info = self.bindings[peer] + _use(purpose, sender or "")
             expanded = hmac.digest(self._extracted[peer], info + b"\1", "sha256")
             self._keys[wanted] = expanded
         return self._keys[wanted]

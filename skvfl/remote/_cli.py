@@ -38,7 +38,7 @@ file = "{name}.csv"             # or .parquet
 # proxy = "http://proxy:3128"
 #
 # [peers.bank.allow]            # whatever is not allowed here is refused
-# methods = ["fedonce"]         # rap, splitnn, fedonce, apc, vfedsec, tabvfl
+# methods = ["fedonce"]         # rap, splitnn, fedonce, apc, vfedsec, tabvfl, boosting
 # columns = ["minutes", "plan"]
 # min_rows = 500                # of a fit
 # max_width = 32                # values that leave for one row
@@ -46,6 +46,7 @@ file = "{name}.csv"             # or .parquet
 # rows_per_day = 10000          # that are predicted
 # min_noise = 0.1               # fedonce: on what leaves
 # max_epsilon = 4.0             # fedonce: of a fit
+# total_epsilon = 20.0          # fedonce: of all fits together
 """
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from skvfl.exceptions import ConfigurationError, RefusedError
 
-METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 # What these put out cannot be undone without the matrix or network that they draw; a
 # scaler instead of one of them would send the columns as they are.
 ENCODERS = (
@@ -35,7 +35,8 @@ class Allowance:
     Parameters
     ----------
     methods : tuple of str
-        Which of ``rap``, ``splitnn``, ``fedonce``, ``apc``, ``vfedsec``, ``tabvfl``.
+        Which of ``rap``, ``splitnn``, ``fedonce``, ``apc``, ``vfedsec``, ``tabvfl``,
+        ``boosting``.
     columns : tuple of str
         Columns that may be learnt from, in the order in which they are used.
     min_rows : int
@@ -52,10 +53,14 @@ class Allowance:
     max_ids : int, default=10_000_000
         How many ids of the peer's may be compared at once. A peer learns which of them
         are here, also of those that it only guesses.
+    ids_per_day : int, default=10_000_000
+        How many of the peer's ids may be compared in a day, all comparisons together.
     min_noise : float, default=0.0
         Smallest standard deviation of the noise on what leaves.
     max_epsilon : float or None, default=None
         Largest privacy budget of a fit.
+    total_epsilon : float or None, default=None
+        Largest privacy budget of all fits together, from the first one on.
     delta : float, default=1e-5
         With which it is accounted for.
     encoders : tuple of str
@@ -67,7 +72,8 @@ class Allowance:
     max_layer : int, default=1024
         Largest number of neurons of any layer that is asked for.
     max_epochs : int, default=1000
-        Largest number of epochs for which an encoder is trained.
+        Largest number of epochs for which an encoder is trained, and of passes over the
+        rows in a fit of many rounds.
     """
 
     methods: tuple[str, ...]
@@ -78,8 +84,10 @@ class Allowance:
     rows_per_day: int
     alignments_per_day: int = 10
     max_ids: int = 10_000_000
+    ids_per_day: int = 10_000_000
     min_noise: float = 0.0
     max_epsilon: float | None = None
+    total_epsilon: float | None = None
     delta: float = 1e-5
     encoders: tuple[str, ...] = ENCODERS
     transformers: tuple[str, ...] = ("auto",)
@@ -398,6 +406,8 @@ def _check_allowance(
         refuse(
             f"{where}.columns has {config.ids!r}, which names rows and is no feature"
         )
+    if rule.total_epsilon is not None and rule.max_epsilon is None:
+        refuse(f"{where}.total_epsilon needs max_epsilon, the budget of a single fit")
     others = [method for method in rule.methods if method != "fedonce"]
     if rule.asks_for_noise and others:
         refuse(
@@ -500,8 +510,10 @@ _RULES: dict[str, Callable[[Any], Any]] = {
     "rows_per_day": _count(0),
     "alignments_per_day": _count(0),
     "max_ids": _count(1),
+    "ids_per_day": _count(0),
     "min_noise": _number(0, _INFINITE, above=False),
     "max_epsilon": _number(0, _INFINITE, above=True),
+    "total_epsilon": _number(0, _INFINITE, above=True),
     "delta": _number(0, 1, above=True),
     "encoders": _names(),
     "transformers": _names(),

@@ -2,7 +2,8 @@
 
 Nothing here knows how frames travel, so that connections and files use the same. A
 session is a fixed sequence: ``hello`` with the version of the protocol, ``open``, the
-operations of the method, and ``keep`` at the end of a fit. Any error ends it.
+operations of the method, and ``keep`` at the end of a fit; ``keep_epoch`` may come
+between them. Any error ends it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ from skvfl.federation._party import LOGGER, serves
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
 HELLO, KEEP, SAY_ROWS = "hello", "keep", "say_rows"
+KEEP_EPOCH = "keep_epoch"
 # Ids are compared by a party of this role, which every peer may ask for; what is
 # counted is the comparison.
 IDS_ROLE = "ids.keeper"
 MOST_HEADER = 1 << 20
 # Of one frame, whoever sends it: 10^7 masked ids are the largest thing that crosses.
 MOST_BYTES = 1 << 29
+# Before a run was opened, which is refused or counted: whoever greets is not known to
+# want anything yet, and an opening has the rows, by 8 bytes each.
+MOST_GREETING = 1 << 16
 _MOST_LETTERS = 4000
+_EPOCHS_KEPT = 2
 # An error that answers what could not be read has no number to give back.
 NO_NUMBER = -1
 _KINDS = {
@@ -44,6 +50,8 @@ _KINDS = {
     for kind in (PartyError, PartyTypeError, PartyValueError, RefusedError)
 }
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
+# What a batch of rows goes through while a fit learns; of the last one every row does.
+_LEARNING = {"forward", "forward_rows", "hide", "pretrain_alone"}
 # Parties take memory for as many rows as they are told of.
 _ROW_COUNTS = {"n_rows", "n_train"}
 # What draws secrets for the rows of a fit, or learns from them. Asked for twice, one
@@ -55,12 +63,19 @@ _ONCE = {
     "apc": {SAY_ROWS, "agree_on_rows", "encode"},
     "vfedsec": {"prepare"},
     "tabvfl": {"prepare"},
+    "boosting": {"prepare"},
 }
 
 
-def pack_request(number: int, operation: str, /, **arguments: Any) -> bytes:
-    """The frame that asks for an operation."""
-    return _wire.pack([number, operation, arguments])
+def pack_request(
+    number: int, operation: str, waits: bool = True, /, **arguments: Any
+) -> bytes:
+    """The frame that asks for an operation.
+
+    Whoever does not wait for an answer gets none, but for an error.
+    """
+    request = [number, operation, arguments]
+    return _wire.pack(request if waits else [*request, "no answer"])
 
 
 def pack_hello(number: int) -> bytes:
@@ -69,7 +84,13 @@ def pack_hello(number: int) -> bytes:
     return pack_request(number, HELLO, **said)
 
 
-def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> Any:
+def read_reply(
+    name: str,
+    frame: _wire.Buffer,
+    number: int,
+    operation: str,
+    first: int | None = None,
+) -> Any:
     """What an organisation answered.
 
     Parameters
@@ -82,12 +103,15 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         Of the request that it has to answer.
     operation : str
         What was asked for.
+    first : int, default=None
+        Of the requests before it that wait for no answer, and may have failed.
 
     Raises
     ------
     PartyError
         If it answered with an error, or with what cannot be read.
     """
+    first = number if first is None else first
     try:
         reply = _wire.unpack(frame, MOST_HEADER)
     except ValueError as exc:
@@ -97,7 +121,7 @@ def read_reply(name: str, frame: _wire.Buffer, number: int, operation: str) -> A
         case [int(answered), "ok", value] if answered == number:
             return value
         case [int(answered), "error", str(kind), str(message)] if kind in _KINDS and (
-            answered in (number, NO_NUMBER)
+            answered == NO_NUMBER or first <= answered <= number
         ):
             raise _KINDS[kind](name, _plain(message))
         case [int(), "ok", _] | [int(), "error", _, _]:
@@ -142,16 +166,36 @@ class Endpoint:
         self._about: dict[str, Any] = {}
         self._serves = False
         # Of a run: how many rows it has, and which of them are in the table.
-        self._n_named = 0
+        self._n_named = self._most_named = self._widest = 0
         self._is_held: np.ndarray | None = None
+        # Of all batches so far.
+        self._n_learnt = 0
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
+        # Models of the last epochs of this fit, and the one that it has gone on from.
+        self._epochs: list[str] = []
+        self._goes_on_from: str | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is answered any more."""
         return self._phase == "over"
+
+    @property
+    def most_bytes(self) -> int:
+        """How long the next frame may be."""
+        if self._phase == HELLO:
+            return MOST_GREETING
+        if self._phase == OPEN:
+            return min(MOST_BYTES, MOST_HEADER + 8 * self._most_named)
+        if self._serves:
+            # Predictions are asked for by numbers of rows, and by sealed ids.
+            return min(MOST_BYTES, MOST_HEADER + 64 * self._n_named)
+        if self._role == IDS_ROLE:
+            return min(MOST_BYTES, MOST_HEADER + 32 * self._most_named)
+        # Gradients are as wide as what is sent, in TabVFL of all steps.
+        return min(MOST_BYTES, MOST_HEADER + 128 * self._widest * self._n_named)
 
     def answer(self, peer: str, frame: _wire.Buffer) -> bytes:
         """Answer one frame, by an error in words if need be.
@@ -166,13 +210,14 @@ class Endpoint:
         Returns
         -------
         frame : bytes
+            Empty where the peer waits for none.
         """
         number = NO_NUMBER
         self._bytes["bytes_received"] += len(frame)
         try:
-            number, operation, arguments = self._read(frame)
+            number, operation, arguments, waits = self._read(frame)
             value = self._perform(peer, operation, arguments)
-            sent = _wire.pack([number, "ok", value])
+            sent = _wire.pack([number, "ok", value]) if waits else b""
         except PartyError as exc:
             sent = self._fail(peer, number, exc)
         except ShareableError as exc:
@@ -206,8 +251,8 @@ class Endpoint:
         self._member.release()
         self._member.party = None
 
-    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any]]:
-        if len(frame) > MOST_BYTES:
+    def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
+        if len(frame) > self.most_bytes:
             raise self._error(f"a message of {len(frame)} bytes is too long")
         try:
             request = _wire.unpack(frame, MOST_HEADER)
@@ -215,7 +260,9 @@ class Endpoint:
             raise self._error(f"what it was sent cannot be read: {exc}") from None
         match request:
             case [int(number), str(operation), dict(arguments)]:
-                return number, operation, arguments
+                return number, operation, arguments, True
+            case [int(number), str(operation), dict(arguments), "no answer"]:
+                return number, operation, arguments, False
         raise self._error("what it was sent is no request")
 
     def _error(self, message: str) -> PartyError:
@@ -249,8 +296,8 @@ class Endpoint:
             return self._open(peer, arguments)
         if self._phase == OPEN:
             raise self._error(f"it was asked for {operation!r} before 'open'")
-        if operation == KEEP:
-            return self._keep(peer)
+        if operation in (KEEP, KEEP_EPOCH):
+            return self._keep(peer, operation, arguments)
         return self._ask(peer, operation, arguments)
 
     def _greet(self, peer: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,13 +312,16 @@ class Endpoint:
                 "versions that speak the same"
             )
         self._phase = OPEN
+        terms = self._policy.terms(peer)
+        self._most_named = terms.get("max_ids", MOST_BYTES)
+        self._widest = max(terms.get(each, 1024) for each in ("max_layer", "max_width"))
         said = {
             "name": self._name,
             "protocol": PROTOCOL,
             "version": skvfl.__version__,
             "time": time.time(),
         }
-        return said | {"terms": self._policy.terms(peer)}
+        return said | {"terms": terms}
 
     def _open(self, peer: str, arguments: dict[str, Any]) -> Any:
         if self._phase != OPEN:
@@ -310,8 +360,23 @@ class Endpoint:
         # Rows that it does not have count for nothing: a list can be padded with them.
         listed = member.rows_listed(agreed)
         member.check_rows(rows, listed, learns=False)
+        self._check_shared(agreed, rows, len(listed))
         self._is_held = (rows >= 0) & (listed[rows] >= 0)
         return int(np.count_nonzero(self._is_held))
+
+    def _check_shared(self, agreed: str, rows: np.ndarray, n_listed: int) -> None:
+        """Refuse more rows of a list, in all runs, than the peer has compared ids.
+
+        It cannot share more, and a list on which nothing was agreed has every row.
+        """
+        shelf = self._member.kept
+        most = (shelf.about(agreed) or {}).get("n_compared", 0)
+        if n_listed > most and not shelf.name_rows(agreed, rows[rows >= 0], most):
+            raise RefusedError(
+                self._name,
+                "refused: with these, more rows of the list are named than the "
+                f"{most} ids that were compared for it",
+            )
 
     def _allow(self, peer: str, arguments: Mapping[str, Any], n_rows: int) -> str:
         """Look whether a run is allowed; what it is called in the audit log."""
@@ -331,6 +396,7 @@ class Endpoint:
                 self._name,
                 "that model is of another method, and cannot be gone on from",
             )
+        self._goes_on_from = model
         settings = arguments.get("settings")
         columns = [str(n) for n in getattr(self._member.holding.block, "columns", [])]
         told = peer, self._method, role, settings, columns, n_rows
@@ -362,8 +428,14 @@ class Endpoint:
                 self._name,
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
+        learns = operation in _LEARNING and not self._serves
+        # The server of vFedSec has held-out rows go through the same operation.
+        if learns := learns and arguments.get("training") is not False:
+            self._policy.check_passes(peer, self._n_learnt, self._n_named)
         value = self._member.perform(operation, arguments)
         self._policy.check_reply(peer, operation, value)
+        if learns:
+            self._n_learnt += _rows_in(value, self._n_named)
         return value
 
     def _check_rows(
@@ -397,20 +469,66 @@ class Endpoint:
                 raise PartyValueError(self._name, "it was told of no rows of the run")
             self._policy.check_rows(peer, int(np.count_nonzero(told & is_held)))
 
-    def _keep(self, peer: str) -> str:
-        """Keep the party that has learnt; the name under which it is kept."""
+    def _keep(self, peer: str, operation: str, arguments: dict[str, Any]) -> str:
+        """Keep what the party has learnt; the name under which it is kept."""
         if self._serves:
             raise self._error("there is nothing to keep of a prediction")
-        party = self._member.dismiss()
+        shelf = self._store.shelf(peer)
         about = {"role": self._role, **self._about}
         try:
-            model: str = self._store.shelf(peer).keep(party, about)
+            if operation == KEEP_EPOCH:
+                return self._keep_epoch(peer, about, arguments.get("model"))
+            party = self._member.dismiss()
+            if self._role == IDS_ROLE:
+                about["n_compared"] = getattr(party, "n_compared", 0)
+            model: str = shelf.keep(party, about)
         except SettingsError as exc:
             why = f"it cannot keep its model: {exc}"
             raise PartyValueError(self._name, why) from None
+        self._drop_epochs(shelf)
         self._audit.record("keep", peer, role=self._role, model=model)
         self._end()
         return model
+
+    def _keep_epoch(self, peer: str, about: dict[str, Any], model: Any) -> str:
+        """Keep what was learnt so far, under a name that the peer has drawn.
+
+        So the peer has it before it is answered, and waits for nothing. It may have to
+        go back to the epoch before, of which all have kept their halves; hence two.
+        """
+        if self._role == IDS_ROLE:
+            raise self._error("a comparison of ids has no epochs")
+        # The one before it goes with it.
+        about = {**about, "epoch": [*self._epochs]}
+        # Writing takes time and wears out a disk.
+        self._policy.check_passes(peer, self._counts[KEEP_EPOCH] - 1, 1)
+        shelf = self._store.shelf(peer)
+        kept: str = shelf.keep(self._member.party, about, str(model))
+        self._epochs.append(kept)
+        for each in self._epochs[:-_EPOCHS_KEPT]:
+            shelf.drop(each)
+        del self._epochs[:-_EPOCHS_KEPT]
+        return kept
+
+    def _drop_epochs(self, shelf: Any) -> None:
+        """Forget halves of a fit that has been completed."""
+        before = self._goes_on_from
+        about = None if before is None else shelf.about(before)
+        # A model of a completed fit may be in use; one of an epoch was for this fit.
+        if before is not None and about is not None and "epoch" in about:
+            self._epochs += [*about["epoch"], before]
+        for each in self._epochs:
+            shelf.drop(each)
+        self._epochs.clear()
+
+
+def _rows_in(reply: Any, n_rows: int) -> int:
+    """Number of rows that an answer is about; all, if it does not say."""
+    parts = [*reply.values()] if isinstance(reply, dict) else [reply]
+    sizes = [
+        len(each) for each in parts if isinstance(each, np.ndarray) and each.ndim > 1
+    ]
+    return max(sizes, default=n_rows)
 
 
 def _method_of(role: str | None) -> str:

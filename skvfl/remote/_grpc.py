@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from skvfl.exceptions import ConfigurationError, PartyError, RefusedError
 from skvfl.federation._party import LOGGER
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig, PeerConfig
-from skvfl.remote._endpoint import (
-    MOST_BYTES,
-)
+from skvfl.remote._endpoint import MOST_BYTES
 from skvfl.remote._organisation import Organisation
 
 try:
@@ -48,14 +47,19 @@ _CALL_AGAIN = (0.2, 0.5, 1.0, 2.0)
 _MOST_SESSIONS = 64
 # Bytes that may wait on a line until this side comes to read them.
 _MOST_WAITING = 1 << 24
+# Long frames cross in pieces of this size. Each begins with whether more follows.
+_PIECE = 1 << 20
+_LAST, _MORE = b"\0", b"\1"
 _STOP_SECONDS = 2.0
 _OPTIONS = [
     # As much may be under way as a batch is long, or each would wait for permission to
     # go on, which takes a round trip.
     ("grpc.http2.lookahead_bytes", 1 << 24),
     ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.max_receive_message_length", MOST_BYTES + 1024),
-    ("grpc.max_send_message_length", MOST_BYTES + 1024),
+    # Of a piece of a frame. gRPC takes in a whole message before anybody is asked
+    # whether it may be so long.
+    ("grpc.max_receive_message_length", _PIECE + 1024),
+    ("grpc.max_send_message_length", _PIECE + 1024),
     ("grpc.keepalive_time_ms", int(1000 * _PING_SECONDS)),
     ("grpc.keepalive_timeout_ms", int(1000 * _PONG_SECONDS)),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -71,6 +75,50 @@ _OPTIONS = [
 ]
 # What gRPC says when nobody was reached; anything else is said by somebody.
 _ABSENT = ("refused", "timed out", "timeout", "unreachable", "no route", "resolution")
+
+
+def in_pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Messages that carry frames."""
+    for frame in frames:
+        # At most once for what fits into one, which is nearly everything.
+        for start in range(0, max(len(frame), 1), _PIECE):
+            piece = frame[start : start + _PIECE]
+            yield (_MORE if start + _PIECE < len(frame) else _LAST) + piece
+
+
+def joined(
+    name: str, messages: Iterable[bytes], most_bytes: Callable[[], int]
+) -> Iterator[bytes]:
+    """Frames that came in pieces.
+
+    Parameters
+    ----------
+    name : str
+        Of who sends them.
+    messages : iterable of bytes
+        As they arrive.
+    most_bytes : callable
+        How long the next frame may be.
+
+    Raises
+    ------
+    PartyError
+        If a frame becomes longer. No more of it is taken in.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    for message in messages:
+        size += len(message)
+        if size > (most := most_bytes()) + len(pieces) + 1:
+            raise PartyError(
+                name, f"it sent a message of more than {most} bytes, which is too long"
+            )
+        pieces.append(message[1:])
+        if message[:1] == _MORE:
+            continue
+        frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces, size = [], 0
+        yield frame
 
 
 class Line:
@@ -256,9 +304,15 @@ def _talk(config: PartyConfig, peer: PeerConfig, line: Line, method: str) -> Non
             line.lose(_lost(peer.name, exc, heard=False))
             return
         stream = channel.stream_stream(f"/{_SERVICE}/{method}", None, None)
-        frames = stream(line.outgoing())
-        line.hang_up_by(frames.cancel)
-        line.listen(frames)
+        # Answers are in pieces already.
+        sent = line.outgoing()
+        messages = stream(in_pieces(sent) if method == ASK else sent)
+        line.hang_up_by(messages.cancel)
+        if method == ASK:
+            line.listen(joined(line.name, messages, lambda: MOST_BYTES))
+        else:
+            # Whoever answers says what is too long, when it comes to the next frame.
+            line.listen(messages)
 
 
 def _reach(channel: Any) -> None:
@@ -424,9 +478,14 @@ class Server:
             except RefusedError as exc:
                 self._audit.record("refused", name, why=exc.message)
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
+            frames = joined(name, requests, lambda: endpoint.most_bytes)
             try:
-                for frame in requests:
-                    yield endpoint.answer(name, frame)
+                yield from in_pieces(
+                    answer for f in frames if (answer := endpoint.answer(name, f))
+                )
+            except PartyError as exc:
+                self._audit.record("failed", name, why=exc.message)
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, exc.message)
             finally:
                 endpoint.close(name)
 
@@ -441,12 +500,13 @@ class Server:
             line = Line(name)
             line.hang_up_by(context.cancel)
             context.add_callback(line.close)
-            listener = threading.Thread(target=line.listen, args=(replies,))
+            frames = joined(name, replies, lambda: MOST_BYTES)
+            listener = threading.Thread(target=line.listen, args=(frames,))
             listener.daemon = True
             listener.start()
             self._forget_lost(name)
             self._called[name].put(line)
-            yield from line.outgoing()
+            yield from in_pieces(line.outgoing())
 
     def _forget_lost(self, name: str) -> None:
         """Drop lines that nobody took before they were lost."""
@@ -548,6 +608,19 @@ def _keep_calling(
         _call(organisation, name, stop, room)
 
 
+def _answer(organisation: Organisation, line: Line, first: bytes | None) -> None:
+    """Answer a session on a line, until the other end hangs up."""
+    endpoint = organisation.endpoint(line.name)
+    messages = chain([first or b""], iter(lambda: line.receive(None) or b"", None))
+    try:
+        for frame in joined(line.name, messages, lambda: endpoint.most_bytes):
+            if answer := endpoint.answer(line.name, frame):
+                for message in in_pieces([answer]):
+                    line.send(message)
+    finally:
+        endpoint.close(line.name)
+
+
 def _call(
     organisation: Organisation,
     name: str,
@@ -559,16 +632,10 @@ def _call(
     while not stop.is_set():
         line = dial(organisation.config, name, CALL)
         try:
-            frame = line.receive(None)
+            first = line.receive(None)
             # The line is taken; another one waits for the next session.
             _begin_calling(organisation, name, stop, room)
-            endpoint = organisation.endpoint(name)
-            try:
-                while frame is not None:
-                    line.send(endpoint.answer(name, frame))
-                    frame = line.receive(None)
-            finally:
-                endpoint.close(name)
+            _answer(organisation, line, first)
             return
         except PartyError as exc:
             if line.was_heard:

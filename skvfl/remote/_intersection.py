@@ -278,12 +278,14 @@ class IdsParty(Party):
     agreed : list of (str, int or None)
         Its ids that were agreed on, in their order; None where it has none. It keeps
         ids and no positions, because a table that is read again may have another order.
+    n_compared : int
+        Number of ids that it was sent to compare.
     """
 
     made_by: ClassVar = {
         "agreed": "agree_on_ids",
         "_listed": "mask_ids",
-        "_most_agreed": "mask_ids",
+        "n_compared": "mask_ids",
     }
 
     def __init__(self, name: str, ids: Any) -> None:
@@ -331,7 +333,7 @@ class IdsParty(Party):
         secret = Secret()
         again = secret.mask_again(masked)
         # One place for each of the asker's rows is the longest list.
-        self._most_agreed = len(masked)
+        self.n_compared = len(masked)
         own, order = secret.mask(self._ids)
         if only_size:
             again = sorted(again)
@@ -355,7 +357,7 @@ class IdsParty(Party):
             not isinstance(positions, np.ndarray)
             or positions.dtype != np.int64
             or positions.ndim != 1
-            or len(positions) > self._most_agreed
+            or len(positions) > self.n_compared
             or positions.min(initial=0) < -1
             or positions.max(initial=-1) >= len(listed)
         ):
@@ -364,7 +366,7 @@ class IdsParty(Party):
         if len(np.unique(held)) < len(held):
             raise SharedIdsError("it was sent a position twice")
         self.agreed = [None if i < 0 else listed[i] for i in positions]
-        del self._listed, self._most_agreed
+        del self._listed
 
     def find_rows(self, ids: Any) -> np.ndarray:
         """Rows of a table that were agreed on, in their order; -1 where it has none.

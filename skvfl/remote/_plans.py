@@ -21,6 +21,7 @@ from skvfl.remote._endpoint import (
     Endpoint,
     read_reply,
 )
+from skvfl.remote._lock import locked
 from skvfl.remote._mailbox import (
     PLAN,
     REPLY,
@@ -273,7 +274,7 @@ def answer_plan(
     FileExistsError
         If the reply is there already.
     ValueError
-        If the plan cannot be used, or was answered before.
+        If the plan cannot be used, or was answered before, or is being answered.
     PartyError
         If something in it is not allowed, or cannot be done. Nothing is written then.
     """
@@ -282,9 +283,26 @@ def answer_plan(
     # By what was asked: the one who reads it does not look at what the plan is called.
     stem = file_stem(desk.name, digests(plan.frames))
     reply = path.with_name(f"{stem}.{REPLY}")
+    mark = _mark(desk, plan)
+    # Two who begin at once would both find that nobody has answered.
+    with locked(mark.with_name(f".{mark.name}.lock"), wait=False) as is_held:
+        if not is_held:
+            raise ValueError(f"{path.name} is being answered by somebody else just now")
+        _answer_once(plan, path, reply, mark, desk, open_endpoint)
+    return reply
+
+
+def _answer_once(
+    plan: Plan,
+    path: Path,
+    reply: Path,
+    mark: Path,
+    desk: Desk,
+    open_endpoint: Callable[[str], Endpoint],
+) -> None:
+    """Answer a plan that nobody has answered."""
     if reply.exists():
         raise FileExistsError(f"{reply} is there already: send it, or move it away")
-    mark = _mark(desk, plan)
     if mark.exists():
         raise ValueError(
             f"{path.name} was answered before: send that reply again. A second answer "
@@ -295,7 +313,6 @@ def answer_plan(
     content = {"asked": digests(plan.frames), "frames": as_arrays(answers)}
     write_new(reply, desk.seal(content, REPLY, plan.sender))
     write_private(mark, {"by": desk.name, "to": plan.sender, "file": reply.name})
-    return reply
 
 
 def _mark(desk: Desk, plan: Plan) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,6 +41,7 @@ OPERATIONS = {
         *("begin_finetuning", "begin_epoch", "forward", "backward", "finish"),
         *("represent", "remember", "recall", "explain"),
     },
+    "boosting": {"prepare", "begin_trees", "add_up", "split", "finish", "route"},
     "ids": {"describe_ids", "mask_ids", "agree_on_ids"},
 }
 # The parts that a partner plays; the others belong to whoever asks.
@@ -51,6 +52,7 @@ _ROLES = {
     "apc": ("apc.passive",),
     "vfedsec": ("vfedsec.passive",),
     "tabvfl": ("tabvfl.guest",),
+    "boosting": ("boosting.passive",),
 }
 # Settings that say what a partner's columns go through before they leave.
 _ENCODER = {
@@ -64,6 +66,8 @@ _OF_NO_ROW = {
     *("mask_ids", "commit", "reveal"),
     *("offer_keys", "agree_keys", "confirm_keys", "sign_columns"),
     *("backward", "update"),
+    # Sums, and bits of splits: what they say of a row was looked at before the run.
+    *("begin_trees", "add_up", "split", "route"),
 }
 # Keys of numbers that say how large a network is, and how deep.
 _WIDTHS = {
@@ -72,6 +76,8 @@ _WIDTHS = {
 }
 _DEPTHS = {"n_steps", "n_independent", "n_shared"}
 _MOST_LAYERS = 16
+# What says all of noisy steps, in the order of the files that keep them.
+_NOISY = ("sampling_rate", "steps", "noise_multiplier")
 
 
 class Policy:
@@ -135,15 +141,28 @@ class Policy:
         self._check_encoder(rule, role, said)
         self._check_sizes(rule, said)
         self._check_width(rule, method, said)
+        n_columns = len(list(columns))
+        if method == "boosting" and n_columns > rule.max_width:
+            self._refuse(
+                f"from sums of boosting the bins of {n_columns} columns can be "
+                f"computed, and {rule.max_width} is the largest number of values for "
+                "one row that is allowed"
+            )
         if method == "vfedsec" and said.get("masked") is not True and not rule.unmasked:
             self._refuse("vFedSec without masks is not allowed")
         run = self._check_noise(rule, role, said)
         self._check_steps(rule, said, n_rows)
         # Last, so that what is refused counts for nothing.
         what = "continuations" if role == "fedonce.split" else "fits"
-        self._count(peer, what, 1, rule.fits_per_day)
-        if run is not None:
-            self._counts.keep_run(peer, run)
+        self._count(peer, {what: (1, rule.fits_per_day)})
+        if run is None:
+            return
+        try:
+            self._spend(peer, rule, self._run(run))
+        except RefusedError:
+            self._count(peer, {what: (-1, rule.fits_per_day)})
+            raise
+        self._counts.keep_run(peer, run)
 
     def check_rows(self, peer: str, n_rows: int) -> None:
         """Refuse to learn from too few rows.
@@ -206,7 +225,7 @@ class Policy:
             With how many are left.
         """
         rule = self._rule(peer)
-        self._count(peer, "predicted rows", n_rows, rule.rows_per_day)
+        self._count(peer, {"predicted rows": (n_rows, rule.rows_per_day)})
 
     def check_alignment(self, peer: str, n_ids: int) -> None:
         """Refuse to compare ids more often than is allowed in a day, and count.
@@ -228,7 +247,32 @@ class Policy:
             self._refuse(
                 f"{n_ids} ids are more than the {rule.max_ids} that may be compared"
             )
-        self._count(peer, "alignments", 1, rule.alignments_per_day)
+        amounts = {
+            "alignments": (1, rule.alignments_per_day),
+            "compared ids": (n_ids, rule.ids_per_day),
+        }
+        self._count(peer, amounts)
+
+    def check_passes(self, peer: str, n_taken: int, n_rows: int) -> None:
+        """Refuse to learn on from rows that were taken often enough.
+
+        Parameters
+        ----------
+        peer : str
+            Who asks.
+        n_taken : int
+            How many rows this fit has taken for its batches so far.
+        n_rows : int
+            Number of rows of the fit.
+
+        Raises
+        ------
+        RefusedError
+            If these are as many passes over all rows as are allowed.
+        """
+        most = self._rule(peer).max_epochs
+        if n_taken >= most * n_rows:
+            self._refuse(f"a fit takes its rows {most} times at most, and it has")
 
     def check_operation(
         self,
@@ -281,6 +325,7 @@ class Policy:
             self._check_epsilon(rule, [split])
             for earlier in self._counts.runs(peer):
                 self._check_epsilon(rule, [self._run(earlier), split])
+            self._spend(peer, rule, split)
 
     def check_reply(self, peer: str, operation: str, reply: Any) -> None:
         """Refuse to send more for one row than is allowed.
@@ -321,6 +366,7 @@ class Policy:
             "fits": rule.fits_per_day,
             "predicted rows": rule.rows_per_day,
             "alignments": rule.alignments_per_day,
+            "compared ids": rule.ids_per_day,
         }.items():
             terms[f"{what} left today"] = limit - self._counts.today(peer, what)
         return terms
@@ -374,7 +420,7 @@ class Policy:
         """Networks of others' wishes take this organisation's memory and time."""
         limits = dict.fromkeys(_WIDTHS, rule.max_layer)
         limits |= dict.fromkeys(_DEPTHS, _MOST_LAYERS)
-        limits["max_epochs"] = rule.max_epochs
+        limits["max_epochs"] = limits["max_iter"] = rule.max_epochs
         for key, value in _walk(said):
             most = limits.get(key)
             if isinstance(value, list) and key in _WIDTHS and len(value) > _MOST_LAYERS:
@@ -465,18 +511,18 @@ class Policy:
         try:
             # Words and messages say a dict differently.
             fields = fields.get("dict", fields)
-            given = {
-                name: fields[name]
-                for name in ("sampling_rate", "steps", "noise_multiplier")
-            }
+            given = {name: fields[name] for name in _NOISY}
             parties = fields.get("parties", ())
-            # Who shares the rows makes a difference, by their number and not by name.
             if isinstance(parties, Mapping):
                 parties = parties["tuple"]
-            names = (self.name, *(f"peer {i}" for i in range(1, len(parties))))
+            names = self._sharing(len(parties))
             return SampledGaussian(**given, parties=names)
         except (AttributeError, KeyError, TypeError, ValueError):
             self._refuse("what is said of noisy steps is no sampled Gaussian")
+
+    def _sharing(self, n_parties: int) -> tuple[str, ...]:
+        """Names of those who share rows, who make a difference by their number."""
+        return (self.name, *(f"peer {i}" for i in range(1, n_parties)))
 
     def _check_epsilon(self, rule: Allowance, runs: list[Any]) -> None:
         from skvfl.privacy import account_privacy
@@ -490,9 +536,32 @@ class Policy:
                 f"{most:g}"
             )
 
-    def _count(self, peer: str, what: str, amount: int, limit: int) -> None:
-        left = self._counts.take(peer, what, amount, limit)
-        if left is not None:
+    def _spend(self, peer: str, rule: Allowance, run: Any) -> None:
+        """Add noisy steps to those of all fits so far, if that is not too much."""
+        from skvfl.privacy import account_privacy
+
+        with self._counts.spending(peer, run) as spent:
+            most = rule.total_epsilon
+            if most is None:
+                return
+            runs = [
+                self._run({**dict(zip(_NOISY, each, strict=True)), "parties": shared})
+                for *each, n_parties in spent
+                for shared in [self._sharing(n_parties)]
+            ]
+            total = account_privacy(runs, rule.delta).epsilon
+            if not total <= most * (1 + 1e-6):
+                self._refuse(
+                    f"with this fit epsilon={total:.3g} at delta={rule.delta:g} is "
+                    f"spent on all fits so far, and {most:g} is allowed in total"
+                )
+
+    def _count(self, peer: str, amounts: Mapping[str, tuple[int, int]]) -> None:
+        """Add to counts of the day, to all or to none; amounts come with limits."""
+        lacking = self._counts.take(peer, amounts)
+        if lacking is not None:
+            what, left = lacking
+            amount, limit = amounts[what]
             self._refuse(
                 f"{amount} {what} are asked for and {left} of {limit} a day are left, "
                 "until midnight by universal time"
@@ -505,22 +574,45 @@ class _Counts:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def take(self, peer: str, what: str, amount: int, limit: int) -> int | None:
-        """Add to a count; how many are left if that would be too many."""
+    def take(
+        self, peer: str, amounts: Mapping[str, tuple[int, int]]
+    ) -> tuple[str, int] | None:
+        """Add to counts; which one would be too many, and how many are left of it."""
         with closing(self._open()) as file:
             # At once for writing: two processes must not both read the old count.
             file.execute("BEGIN IMMEDIATE")
-            taken = self._taken(file, peer, what)
-            if taken + amount > limit:
-                file.execute("ROLLBACK")
-                return max(0, limit - taken)
-            file.execute(
-                "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (day, peer, what) "
-                "DO UPDATE SET amount = amount + excluded.amount",
-                (_day(), peer, what, amount),
-            )
+            for what, (amount, limit) in amounts.items():
+                taken = self._taken(file, peer, what)
+                if taken + amount > limit:
+                    file.execute("ROLLBACK")
+                    return what, max(0, limit - taken)
+                file.execute(
+                    "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (day, peer, "
+                    "what) DO UPDATE SET amount = amount + excluded.amount",
+                    (_day(), peer, what, amount),
+                )
             file.execute("COMMIT")
         return None
+
+    @contextmanager
+    def spending(self, peer: str, run: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Add noisy steps to those of all days, unless the block fails."""
+        with closing(self._open()) as file:
+            file.execute("BEGIN IMMEDIATE")
+            try:
+                file.execute(
+                    "INSERT INTO spent VALUES (?, ?, ?, ?, ?) ON CONFLICT (peer, rate, "
+                    "noise, parties) DO UPDATE SET steps = steps + excluded.steps",
+                    (peer, *(getattr(run, each) for each in _NOISY), len(run.parties)),
+                )
+                yield file.execute(
+                    "SELECT rate, steps, noise, parties FROM spent WHERE peer = ?",
+                    (peer,),
+                ).fetchall()
+            except BaseException:
+                file.execute("ROLLBACK")
+                raise
+            file.execute("COMMIT")
 
     def today(self, peer: str, what: str) -> int:
         with closing(self._open()) as file:
@@ -528,7 +620,7 @@ class _Counts:
 
     def keep_run(self, peer: str, run: Mapping[str, Any]) -> None:
         """Write down noisy steps, with which later ones are added up."""
-        given = (run["sampling_rate"], run["steps"], run["noise_multiplier"])
+        given = [run[name] for name in _NOISY]
         with closing(self._open()) as file:
             file.execute(
                 "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?)",
@@ -536,13 +628,12 @@ class _Counts:
             )
 
     def runs(self, peer: str) -> list[dict[str, Any]]:
-        names = ("sampling_rate", "steps", "noise_multiplier")
         with closing(self._open()) as file:
             rows = file.execute(
                 "SELECT rate, steps, noise FROM runs WHERE day = ? AND peer = ?",
                 (_day(), peer),
             )
-            return [dict(zip(names, row, strict=True)) for row in rows]
+            return [dict(zip(_NOISY, row, strict=True)) for row in rows]
 
     def _taken(self, file: sqlite3.Connection, peer: str, what: str) -> int:
         row = file.execute(
@@ -561,6 +652,10 @@ class _Counts:
         file.execute(
             "CREATE TABLE IF NOT EXISTS runs (day TEXT, peer TEXT, rate REAL, "
             "steps INTEGER, noise REAL, UNIQUE (day, peer, rate, steps, noise))"
+        )
+        file.execute(
+            "CREATE TABLE IF NOT EXISTS spent (peer TEXT, rate REAL, steps INTEGER, "
+            "noise REAL, parties INTEGER, PRIMARY KEY (peer, rate, noise, parties))"
         )
         return file
 

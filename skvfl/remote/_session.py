@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,11 @@ from skvfl.federation import (
     _wire,
 )
 from skvfl.federation._replies import NOTHING, Reply
-from skvfl.federation._transport import Measure, answer
+from skvfl.federation._transport import Measure, answer, lent
 from skvfl.remote._endpoint import (
     HELLO,
     KEEP,
+    KEEP_EPOCH,
     MOST_HEADER,
     pack_hello,
     pack_request,
@@ -52,16 +54,21 @@ class _Partner:
         self.name = name
         self.line = line
         self.owed: deque[_Request] = deque()
+        # Of the request after the one that was answered last.
+        self.first = 0
         self._number = 0
 
     def ask(self, operation: str, expected: Reply, **arguments: Any) -> Measure:
         """Send a request without waiting; what its frame measures."""
         number, self._number = self._number, self._number + 1
+        waits = expected is not NOTHING
         if operation == HELLO:
             frame = pack_hello(number)
         else:
-            frame = pack_request(number, operation, **arguments)
+            frame = pack_request(number, operation, waits, **arguments)
         self.line.send(frame)
+        if not waits:
+            return len(frame), _has_array(frame)
         seconds = len(frame) / _BYTES_PER_SECOND
         seconds += expected.n_bytes / _MOST_BYTES_PER_SECOND
         self.owed.append(_Request(number, operation, expected, seconds))
@@ -88,6 +95,8 @@ class RemoteSession(Session):
     forget : callable, default=None
         ``forget(name)`` is called where a partner no longer knows the list of rows.
     """
+
+    keeps_epochs = True
 
     def __init__(
         self,
@@ -136,6 +145,39 @@ class RemoteSession(Session):
             why = f"{exc.message} (which happens when this is called again)"
             raise type(exc)(exc.party, why) from None
 
+    def halves(self) -> dict[str, Party]:
+        """Copies of what those at home have learnt, and handles of the others' copies.
+
+        Nobody waits for these, see :meth:`settled`. There are none while a partner is
+        late, or owes an answer to the last time: it would have to keep three.
+        """
+        if not self.settled() or self.late():
+            return {}
+        halves: dict[str, Any] = {}
+        for name in self.names:
+            if name in self._home:
+                halves[name] = lent(self._home[name])
+                continue
+            model = secrets.token_hex(16)
+            sent = self._partners[name].ask(KEEP_EPOCH, _MODEL, model=model)
+            self._record(self.centre, name, KEEP_EPOCH, sent)
+            halves[name] = Handle(name, model)
+        return halves
+
+    def settled(self, *, wait: bool = False) -> bool:
+        """Whether all partners have kept what they were asked to keep."""
+        start = time.monotonic()
+        for partner in self._partners.values():
+            while any(each.operation == KEEP_EPOCH for each in partner.owed):
+                left = start + self._timeout - time.monotonic() if wait else 0.0
+                if self._next_reply(partner, max(left, 0.0)) is not None:
+                    continue
+                if not wait:
+                    return False
+                fault = f"it has not kept its half within {self._timeout:g} seconds"
+                raise PartyError(partner.name, fault)
+        return True
+
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""
         return {
@@ -171,8 +213,7 @@ class RemoteSession(Session):
             if self._expected[name] is NOTHING:
                 # It does what comes next after this, so nobody has to wait; an error
                 # arrives before the next answer that is waited for.
-                nothing = _wire.measure([partner.owed[-1].number, "ok", None])
-                exchanged[name] = None, sent[name], nothing
+                exchanged[name] = None, sent[name], (0, False)
                 continue
             reply = self._receive(partner, start, skip_late)
             value, received = (None, None) if reply is None else reply
@@ -227,11 +268,11 @@ class RemoteSession(Session):
                 f"its reply to {operation!r} has {len(frame)} bytes where at most "
                 f"{most} are expected",
             )
-        value = read_reply(partner.name, frame, number, operation)
-        if request.expected is NOTHING and (fault := NOTHING.fault(value)):
-            raise PartyError(partner.name, f"{fault} (in reply to {operation!r})")
+        value = read_reply(partner.name, frame, number, operation, partner.first)
+        partner.first = number + 1
         measure = len(frame), _has_array(frame)
-        if operation == HELLO or request.is_late:
+        # What somebody waits for is recorded there.
+        if operation in (HELLO, KEEP_EPOCH) or request.is_late:
             self.log.record(
                 *(partner.name, self.centre, operation, *measure),
                 opening=operation == HELLO,

@@ -6,23 +6,29 @@ the organisation's own party has learnt, as plain data. Nothing in it is run.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 import skvfl
 from skvfl.exceptions import SettingsError
 from skvfl.federation import Party, _wire
+from skvfl.remote._lock import locked
 from skvfl.remote._state import from_state, to_state
 
-_DAY = 86400.0
+_DAY, _HOUR = 86400.0, 3600.0
 _MODEL = re.compile(r"[0-9a-f]{32}")
-_SUFFIX = ".model"
+# Of a model; of a file that is being written; of which rows of a list were asked for.
+_SUFFIX, _PARTLY, _NAMED = ".model", ".partly", ".named"
 
 
 class Store:
@@ -57,6 +63,14 @@ class Store:
 
     def _tidy(self, folder: Path) -> None:
         total, oldest = 0, time.time() - self.keep_days * _DAY
+        for path in folder.glob("*" + _NAMED):
+            if not path.with_suffix(_SUFFIX).exists():
+                path.unlink(missing_ok=True)
+        for path in folder.glob("*" + _PARTLY):
+            # Whoever wrote it has been killed.
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < time.time() - _HOUR:
+                    path.unlink()
         for used, size, path in sorted(_files(folder), reverse=True):
             total += size
             if used < oldest or total > self.most_bytes:
@@ -101,8 +115,10 @@ class Shelf:
         kept = self._load(model)
         return None if kept is None else kept["about"]
 
-    def keep(self, party: Party, about: dict[str, Any]) -> str:
-        """Keep a party that holds nothing any more.
+    def keep(
+        self, party: Party, about: dict[str, Any], model: str | None = None
+    ) -> str:
+        """Keep what a party has learnt, and nothing of what it holds.
 
         Parameters
         ----------
@@ -110,6 +126,8 @@ class Shelf:
             What has learnt.
         about : dict
             Plain data that says what was asked for.
+        model : str, default=None
+            A name that nothing has yet; drawn by default.
 
         Returns
         -------
@@ -119,23 +137,68 @@ class Shelf:
         Raises
         ------
         SettingsError
-            If it has learnt what cannot be written down.
+            If it has learnt what cannot be written down, or there is such a name.
         """
-        # Its run is over, so what it held is no part of it.
-        party.release()
+        model = secrets.token_hex(16) if model is None else model
+        # What was kept before is never written over.
+        if not _MODEL.fullmatch(model) or self._path(model).exists():
+            raise SettingsError("a new model has a new name, of 32 digits")
+        # What it holds for its run is no part of it. A copy, because a fit may go on
+        # from here.
+        learnt = copy.copy(party)
+        learnt._states = {}
         content = _wire.pack(
-            {"version": skvfl.__version__, "about": about, "state": to_state(party)}
+            {"version": skvfl.__version__, "about": about, "state": to_state(learnt)}
         )
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        model = secrets.token_hex(16)
         path = self._path(model)
         # Under another name first, or somebody could read half of it.
-        partly = path.with_suffix(".partly")
+        partly = path.with_suffix(_PARTLY)
         with open(os.open(partly, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(content)
         partly.replace(path)
         self._store._tidy(self._folder)
         return model
+
+    def name_rows(self, model: str, rows: np.ndarray, most: int) -> bool:
+        """Write down which rows of a list are asked for.
+
+        Parameters
+        ----------
+        model : str
+            Name of the list, which is kept.
+        rows : ndarray of int
+            Places on it.
+        most : int
+            How many may be asked for, in all runs together.
+
+        Returns
+        -------
+        are_few : bool
+            Whether they are no more than that; otherwise nothing is written.
+        """
+        path = self._path(model).with_suffix(_NAMED)
+        # Two runs at once would each write down their own.
+        with locked(self._folder / "lock"):
+            before = np.zeros(0, bool)
+            if path.exists():
+                before = np.unpackbits(np.fromfile(path, np.uint8)).astype(bool)
+            named = np.zeros(max(len(before), rows.max(initial=-1) + 1), bool)
+            named[: len(before)] = before
+            named[rows] = True
+            if np.count_nonzero(named) > most:
+                return False
+            if not np.array_equal(named, before):
+                partly = path.with_suffix(_NAMED + _PARTLY)
+                np.packbits(named).tofile(partly)
+                partly.replace(path)
+        return True
+
+    def drop(self, model: str) -> None:
+        """Forget a model; nothing happens where there is none."""
+        if _MODEL.fullmatch(model):
+            self._read.pop(model, None)
+            self._path(model).unlink(missing_ok=True)
 
     def _path(self, model: str) -> Path:
         return self._folder / (model + _SUFFIX)

@@ -75,7 +75,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1)}
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
     _roles = (PassiveSettings, ActiveSettings)
     _by_party = ("bottom",)
 
@@ -96,6 +96,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "warm_start": ["boolean"],
         "callbacks": [list, dict, None],
         "device": [str, dict],
+        "representation_noise": [Interval(Real, 0, None, closed="left")],
+        "max_representation_norm": [Interval(Real, 0, None, closed="neither"), None],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -119,6 +122,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         warm_start=False,
         callbacks=None,
         device="cpu",
+        representation_noise=0.0,
+        max_representation_norm=None,
+        gradient_noise=0.0,
         transport="local",
         random_state=None,
     ):
@@ -140,6 +146,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.warm_start = warm_start
         self.callbacks = callbacks
         self.device = device
+        self.representation_noise = representation_noise
+        self.max_representation_norm = max_representation_norm
+        self.gradient_noise = gradient_noise
         self.transport = transport
         self.random_state = random_state
 
@@ -324,6 +333,17 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
         it for each party by name. An organisation elsewhere says it in its own file.
         Fitted networks are on the CPU.
+    representation_noise : float, default=0.0
+        Standard deviation of the Gaussian noise that passive parties add to what they
+        send: anew in every batch of ``fit``, later as a secret function of the row, so
+        that asking again does not average it away. Without ``max_representation_norm``
+        the bottom models learn to put out larger numbers. It has no guarantee.
+    max_representation_norm : float or None, default=None
+        Norm to which passive parties shorten every row's activations before the noise.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -419,6 +439,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         warm_start=False,
         callbacks=None,
         device="cpu",
+        representation_noise=0.0,
+        max_representation_norm=None,
+        gradient_noise=0.0,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -442,6 +465,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             warm_start=warm_start,
             callbacks=callbacks,
             device=device,
+            representation_noise=representation_noise,
+            max_representation_norm=max_representation_norm,
+            gradient_noise=gradient_noise,
             transport=transport,
             random_state=random_state,
         )
@@ -548,6 +574,17 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
         it for each party by name. An organisation elsewhere says it in its own file.
         Fitted networks are on the CPU.
+    representation_noise : float, default=0.0
+        Standard deviation of the Gaussian noise that passive parties add to what they
+        send: anew in every batch of ``fit``, later as a secret function of the row, so
+        that asking again does not average it away. Without ``max_representation_norm``
+        the bottom models learn to put out larger numbers. It has no guarantee.
+    max_representation_norm : float or None, default=None
+        Norm to which passive parties shorten every row's activations before the noise.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends: its
+        expected length for a row, in lengths of the batch's longest gradient. It
+        averages out over epochs, and has no guarantee.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from skvfl._random import branch, keyed_noise, one_way
 from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._cut import blurred, shorten, through_shortening
 from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._labels import Codec, Lessons
@@ -84,6 +86,63 @@ class Best:
     models: dict[str, torch.nn.Module]
 
 
+@dataclass
+class Shortened:
+    """Of the batch under way: activations that were shortened, and by how much."""
+
+    after: ClassVar = "forward"
+    cut: torch.Tensor
+    factors: torch.Tensor
+
+
+@dataclass
+class FreshNoise:
+    """Secret noise on what leaves while training, in no relation to the rows."""
+
+    after: ClassVar = "open"
+    generator: torch.Generator
+
+
+@dataclass
+class GradientNoise:
+    """Secret noise on the gradients that leave."""
+
+    after: ClassVar = "open"
+    ratio: float
+    generator: torch.Generator
+
+    @classmethod
+    def of(cls, ratio, stream):
+        """Of a party's own stream."""
+        return cls(ratio, private_generator(stream))
+
+    def on(self, gradients):
+        """Gradients of every party, with noise."""
+        return {
+            name: blurred(gradient, self.ratio, self.generator)
+            for name, gradient in gradients.items()
+        }
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a passive party's activations leave.
+
+    Parameters
+    ----------
+    norm : float or None
+        To which every row is shortened.
+    noise : float
+        Standard deviation of what is added.
+    key : bytes of length 32
+        Of the noise on rows that are served.
+    """
+
+    norm: float | None
+    noise: float
+    key: bytes
+
+
 @dataclass(frozen=True, kw_only=True)
 class PassiveSettings(Settings, role="splitnn.passive"):
     """What a passive party is told; the estimator's parameters of these names."""
@@ -93,10 +152,24 @@ class PassiveSettings(Settings, role="splitnn.passive"):
     lr: float
     optimizer: Any = None
     weight_decay: float = 0.0
+    representation_noise: float = 0.0
+    max_representation_norm: float | None = None
 
     def make(self, member):
         """A party with a bottom model of its own."""
-        return BottomParty(**self._parts(member))
+        party = BottomParty(**self._parts(member))
+        if self.representation_noise or self.max_representation_norm is not None:
+            # Two streams of one, neither of which leads to the other.
+            stream = member.stream("noise")
+            to_key, to_batches = (one_way(branch(stream, i)) for i in range(2))
+            party.cut = Cut(
+                self.max_representation_norm,
+                self.representation_noise,
+                to_key.generate_state(8).tobytes(),
+            )
+            # Held for this run and not kept: rows that are served have other noise.
+            party.hold(FreshNoise(private_generator(to_batches)))
+        return party
 
     def _parts(self, member):
         return {
@@ -120,18 +193,22 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
 
     top: Any
     aggregation: str = "concat"
+    gradient_noise: float = 0.0
 
     def make(self, member):
         """The party that has the labels."""
         codec = Codec(member.labels)
         # A top model without parameters will do: the bottom models learn through it.
         top = {"activate": True, "name": "top", "trains": False}
-        return TopParty(
+        party = TopParty(
             **self._parts(member),
             build_top=Build(self.top, codec.n_outputs, **top),
             aggregation=self.aggregation,
             codec=codec,
         )
+        if self.gradient_noise:
+            party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
+        return party
 
 
 class SplitParty(Party):
@@ -238,9 +315,30 @@ class BottomParty(SplitParty):
     ----------
     name, transformer, build_bottom, optimize, stream
         As for :class:`SplitParty`.
+
+    Attributes
+    ----------
+    cut : Cut or None
+        How activations leave; by default as they are.
     """
 
     made_by: ClassVar = {"_bottom": "prepare"}
+    cut: Cut | None = None
+
+    @operation
+    def forward(self, start, stop):
+        """Activations of one batch, and nothing of how they came about."""
+        cut = tensor(super().forward(start, stop))
+        return self._leave(cut).numpy()
+
+    @operation
+    def backward(self, gradient):
+        """Update the bottom model from the gradient of the batch's activations."""
+        if self.holds(Shortened):
+            short = self.held(Shortened)
+            self.drop(Shortened)
+            gradient = through_shortening(tensor(gradient), short.cut, short.factors)
+        super().backward(gradient)
 
     @operation
     def prepare(self, seed):
@@ -277,7 +375,33 @@ class BottomParty(SplitParty):
     @serving
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
-        return infer(self._bottom, self._rows(start, stop), torch.float32).numpy()
+        rows = self._rows(start, stop)
+        # In double precision to the end, so that a row's numbers do not depend on which
+        # rows are asked for together.
+        cut = infer(self._bottom, rows)
+        return self._leave(cut, rows).float().numpy()
+
+    def _leave(self, cut, rows=None):
+        """Activations as they are sent; of rows that are served, if any are given."""
+        if self.cut is None:
+            return cut
+        if self.cut.norm is not None:
+            cut, factors = shorten(cut, self.cut.norm)
+            if rows is None:
+                self.hold(Shortened(cut, factors))
+        if not self.cut.noise:
+            return cut
+        # Models change from epoch to epoch. Noise that stayed the same would cancel in
+        # the difference of two, and fresh noise only averages out. A model that is
+        # served stays as it is, and there fresh noise would average out to nothing.
+        if self.holds(FreshNoise):
+            generator = self.held(FreshNoise).generator
+            noise = torch.randn(cut.shape, generator=generator)
+        else:
+            noise = torch.from_numpy(
+                keyed_noise(self.cut.key, rows.numpy(), cut.shape[1])
+            )
+        return cut + self.cut.noise * noise
 
     @operation
     def remember(self):
@@ -387,6 +511,8 @@ class TopParty(BottomParty):
         if self._transformer is not None:
             trainer.backward(tape, gradients.pop(self.name))
         trainer.step()
+        if self.holds(GradientNoise):
+            gradients = self.held(GradientNoise).on(gradients)
         gradients = {name: each.numpy() for name, each in gradients.items()}
         return {**report, "gradients": gradients}
 

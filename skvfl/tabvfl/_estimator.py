@@ -12,6 +12,7 @@ from skvfl._base import (
     check_answers,
 )
 from skvfl._random import branch, seed_sequence
+from skvfl._renamed import renamed
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
@@ -25,8 +26,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1)}
-    # The host is told one thing more, see ``_settings``.
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
+    # The host is told more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
 
     _parameter_constraints = {
@@ -59,15 +60,17 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "device": [str, dict],
         "failure": [ClientFailures, None],
         "missing_party": [StrOptions({"raise", "cache", "zero"})],
+        "gradient_noise": [Interval(Real, 0, None, closed="left")],
     }
 
+    @renamed({"zeros": "zero"}, on_failure="missing_party")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
         missing_rows="raise",
-        missing_party="raise",
+        missing_party="cache",
         failure=None,
         design="joint",
         n_d=8,
@@ -94,6 +97,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         warm_start=False,
         callbacks=None,
         device="cpu",
+        gradient_noise=0.0,
         max_grad_norm=1.0,
         transport="local",
         random_state=None,
@@ -128,6 +132,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.warm_start = warm_start
         self.callbacks = callbacks
         self.device = device
+        self.gradient_noise = gradient_noise
         self.max_grad_norm = max_grad_norm
         self.transport = transport
         self.random_state = random_state
@@ -162,7 +167,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         # Where nobody can be offline, all that is sent would be kept for nothing.
         may_fail = self.failure is not None or self._transport.timeout is not None
         cache = may_fail and self.missing_party == "cache"
-        return HostSettings(**vars(said), cache=cache)
+        alone = {"cache": cache, "gradient_noise": self.gradient_noise}
+        return HostSettings(**vars(said), **alone)
 
     def _check_sizes(self, n_rows):
         """Refuse what leaves nothing to train, once all have said what they hold."""
@@ -302,7 +308,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    missing_party : {"raise", "cache", "zero"}, default="raise"
+    missing_party : {"raise", "cache", "zero"}, default="cache"
         What happens while training when a party is offline, or late for the transport's
         ``timeout``: training ends with a :class:`~skvfl.exceptions.PartyError`; or it
         goes on without it, with what it sent last for each row, or with zeros, none of
@@ -370,6 +376,10 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
         it for each party by name. An organisation elsewhere says it in its own file.
         Fitted networks are on the CPU.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
     max_grad_norm : float or None, default=1.0
         Norm that each optimiser scales longer gradients of its weights down to.
     class_weight : dict, "balanced" or None, default=None
@@ -441,10 +451,11 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     columns, for every row and epoch, while the mixture changes. **While pretraining**
     with ``design="joint"`` **the mixture protects nothing from the active party**: a
     hidden cell has one value in the whole batch, so that the rows in which a column is
-    hidden lie in a hyperplane, whose normal undoes the mixture. From one batch of a few
-    times as many rows as columns it can compute every cell that is not hidden, up to
-    the column's scale and mean. Choose ``pretrain=False`` or ``design="local"`` where
-    that must not be. Without pretraining, knowledge of some rows or of the columns'
+    hidden lie in a hyperplane, and from these hyperplanes it can solve for the mixing.
+    From one batch of a few times as many rows as columns it can compute every cell that
+    is not hidden, up to the column's scale and mean. Choose ``pretrain=False`` or
+    ``design="local"`` where that must not be. Without pretraining, knowledge of some
+    rows or of the columns'
     joint distribution can still undo the mixture. Passive parties see their share of
     the decoder's outputs, which depends on the columns of all, row by row, and
     gradients, from which labels can be inferred while finetuning. Everybody knows the
@@ -481,13 +492,14 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
+    @renamed({"zeros": "zero"}, on_failure="missing_party")
     def __init__(
         self,
         *,
         parties=2,
         active=0,
         missing_rows="raise",
-        missing_party="raise",
+        missing_party="cache",
         failure=None,
         design="joint",
         n_d=8,
@@ -514,6 +526,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         warm_start=False,
         callbacks=None,
         device="cpu",
+        gradient_noise=0.0,
         max_grad_norm=1.0,
         class_weight=None,
         transport="local",
@@ -550,6 +563,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             warm_start=warm_start,
             callbacks=callbacks,
             device=device,
+            gradient_noise=gradient_noise,
             max_grad_norm=max_grad_norm,
             transport=transport,
             random_state=random_state,

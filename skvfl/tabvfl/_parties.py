@@ -34,7 +34,7 @@ from skvfl.nn._tabnet import (
     normal_linear,
     reconstruction_loss,
 )
-from skvfl.splitnn._parties import BottomParty, Epoch, Inputs
+from skvfl.splitnn._parties import BottomParty, Epoch, GradientNoise, Inputs
 
 
 @dataclass
@@ -225,14 +225,26 @@ class GuestSettings(Networks, Settings, role="tabvfl.guest"):
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings(GuestSettings, role="tabvfl.host"):
-    """What the active party is told; besides, whether to keep what was sent last."""
+    """What the active party is told; besides, what is for it alone.
+
+    Parameters
+    ----------
+    cache : bool, default=False
+        Whether to keep what was sent last.
+    gradient_noise : float, default=0.0
+        The estimator's parameter of this name.
+    """
 
     cache: bool = False
+    gradient_noise: float = 0.0
 
     def make(self, member):
         """The party that has the labels."""
         codec = Codec(member.labels)
-        return HostParty(**self._parts(member), codec=codec, cache=self.cache)
+        party = HostParty(**self._parts(member), codec=codec, cache=self.cache)
+        if self.gradient_noise:
+            party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
+        return party
 
 
 class GuestParty(BottomParty):
@@ -626,7 +638,13 @@ class HostParty(GuestParty):
         # ``lambda_sparse`` could not be compared.
         _go_back(outputs, self._here(gradient), penalty)
         self._update_top()
-        gradients = _of_each(joined.grad, self.held(HostPhase).columns, received)
+        gradient, columns = joined.grad, self.held(HostPhase).columns
+        if self.holds(GradientNoise):
+            parts = {name: gradient[:, columns[name]] for name in received}
+            noisy = self.held(GradientNoise).on(parts)
+            gradients = {name: each.numpy() for name, each in noisy.items()}
+        else:
+            gradients = _of_each(gradient, columns, received)
         return {**report, "gradients": gradients}
 
     @operation

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from skvfl._random import int_seed
+from skvfl._renamed import renamed
 from skvfl.exceptions import PartyError
 from skvfl.federation._replies import NOTHING, NUMBER, Fields, learnt, rows_of
 from skvfl.federation._transport import check_rows
@@ -71,6 +72,11 @@ class ClientFailures:
         # A party that was never there has no cached rows, and no model.
         failed[0] = False
         return [[n for n, f in zip(names, row, strict=True) if f] for row in failed]
+
+
+# A dataclass writes its own constructor.
+_RENAMED = renamed(seed="random_state")(ClientFailures.__init__)
+ClientFailures.__init__ = _RENAMED  # type: ignore[method-assign]
 
 
 @dataclass

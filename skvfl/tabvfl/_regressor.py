@@ -26,7 +26,7 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         value at all: an error that names the party and counts them, or they are imputed
         like other missing values. Later they are imputed, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
-    missing_party : {"raise", "cache", "zero"}, default="raise"
+    missing_party : {"raise", "cache", "zero"}, default="cache"
         What happens while training when a party is offline, or late for the transport's
         ``timeout``: training ends with a :class:`~skvfl.exceptions.PartyError`; or it
         goes on without it, with what it sent last for each row, or with zeros, none of
@@ -94,6 +94,10 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
         Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
         it for each party by name. An organisation elsewhere says it in its own file.
         Fitted networks are on the CPU.
+    gradient_noise : float, default=0.0
+        Gaussian noise that the active party adds to the gradients it sends in
+        finetuning: its expected length for a row, in lengths of the batch's longest
+        gradient. It averages out over epochs, and has no guarantee.
     max_grad_norm : float or None, default=1.0
         Norm that each optimiser scales longer gradients of its weights down to.
     transport : {"local", "process"} or Transport, default="local"

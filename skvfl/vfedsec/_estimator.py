@@ -139,6 +139,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         view = getattr(self, "server_view_", None)
         with Course(self, X, y, self.max_epochs) as course:
             with self._open(members, self.communication_) as session:
+                course.session = session
                 protocol = Protocol(session, server, self.rotate_every, view)
                 # Before keys and networks cost anything: rows may be refused.
                 protocol.open(n_rows, fitting=True, imputes=self._imputes)

@@ -448,7 +448,7 @@ class SecureClient(Party):
         rows = held.place.take(ids, mode="clip")
         # Looked up without a search, clipped, and compared afterwards: an id that the
         # party does not hold finds another one, and ids come from another organisation.
-        if not np.array_equal(held.ids[rows], ids):
+        if not (held.ids[rows] == ids).all():
             raise SecureAggregationError(
                 self._agreement.active,
                 f"{self.name!r} does not hold a row that it chose",

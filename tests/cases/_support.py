@@ -24,6 +24,8 @@ from skvfl import (
     TabVFLRegressor,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 
 COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
@@ -74,6 +76,15 @@ def _two_epochs(Estimator, **settings):
     return lambda **params: Estimator(**{"max_epochs": 2, **settings, **params})
 
 
+def _few_trees(Estimator):
+    """Build such an estimator; epochs are iterations, and there are no batches."""
+
+    def make(*, max_epochs=2, batch_size=None, **params):
+        return Estimator(**{"max_iter": max_epochs, "min_samples_leaf": 2, **params})
+
+    return make
+
+
 _NET_GRID = {"max_epochs": [1, 2], "batch_size": [8]}
 CLASSIFIERS = [
     Candidate("APC-VFL", _two_epochs(APCVFLClassifier), _NET_GRID),
@@ -81,6 +92,7 @@ CLASSIFIERS = [
     Candidate("SplitNN", _two_epochs(SplitNNClassifier), _NET_GRID),
     Candidate("TabVFL", _two_epochs(TabVFLClassifier, n_steps=2), _NET_GRID),
     Candidate("vFedSec", _two_epochs(VFedSecClassifier), _NET_GRID),
+    Candidate("Boosting", _few_trees(VFLBoostingClassifier), {"max_iter": [1, 2]}),
     Candidate(
         "RAP-perceptron",
         _rap_with_perceptron,
@@ -98,6 +110,7 @@ REGRESSORS = [
     Candidate("SplitNN", _two_epochs(SplitNNRegressor)),
     Candidate("TabVFL", _two_epochs(TabVFLRegressor, n_steps=2)),
     Candidate("vFedSec", _two_epochs(VFedSecRegressor)),
+    Candidate("Boosting", _few_trees(VFLBoostingRegressor)),
     Candidate("RAP-ridge", _rap_with_ridge),
 ]
 

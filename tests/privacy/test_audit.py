@@ -95,6 +95,6 @@ def test_audit_finds_what_is_broken(monkeypatch, broken):
         )
     else:
         monkeypatch.setattr(
-            _private, "_factors", lambda squares, _: torch.ones_like(squares)
+            _private, "_factors", lambda squares, _: np.ones_like(squares)
         )
     assert audit(RUN, 1000) > claimed

@@ -22,7 +22,7 @@ from skvfl.remote._grpc import Server, run
 from skvfl.remote._keys import make_keys
 from skvfl.remote._organisation import Organisation
 
-METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl")
+METHODS = ("rap", "splitnn", "fedonce", "apc", "vfedsec", "tabvfl", "boosting")
 PLENTY = {
     "methods": METHODS,
     "min_rows": 1,
@@ -155,8 +155,20 @@ class Process:
     Its file and its table are written at first; see :func:`partners` for the rest.
     """
 
-    def __init__(self, folder, name, table, *, allow=None, port=None, dial=None):
+    def __init__(
+        self,
+        folder,
+        name,
+        table,
+        *,
+        allow=None,
+        port=None,
+        dial=None,
+        streams=None,
+        seed=None,
+    ):
         own = folder / name
+        self._dealt = [json.dumps([streams, seed])]
         self.port = free_port() if port is None else port
         table.to_parquet(own / "table.parquet")
         columns = [each for each in table.columns if each != "customer"]
@@ -181,7 +193,7 @@ class Process:
         self.kill()
 
     def start(self):
-        command = [sys.executable, __file__, str(self.path)]
+        command = [sys.executable, __file__, str(self.path), *self._dealt]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "listening\n"
 
@@ -194,7 +206,7 @@ class Process:
         self.process.send_signal(number)
 
 
-def serve_alone(path):
+def serve_alone(path, dealt):
     """What the partner's process does."""
     import torch
 
@@ -203,9 +215,12 @@ def serve_alone(path):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     config = PartyConfig.load(path)
-    organisation = Organisation(config, open_table(config))
+    organisation = Seeded(config, open_table(config))
+    streams, seed = json.loads(dealt)
+    if seed is not None:
+        organisation.dealer = dealer_of(streams, seed)
     run(organisation, threading.Event(), lambda port: print("listening", flush=True))
 
 
 if __name__ == "__main__":
-    serve_alone(sys.argv[1])
+    serve_alone(*sys.argv[1:])

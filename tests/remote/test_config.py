@@ -8,7 +8,7 @@ import pytest
 from _bank_and_telecom import ALLOW, COLUMNS, make_folders
 
 from skvfl.exceptions import ConfigurationError, RefusedError
-from skvfl.remote import _keys
+from skvfl.remote import _audit, _keys
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
 
@@ -210,6 +210,26 @@ def test_the_audit_log_has_one_line_for_each_event(tmp_path):
     assert second["peer"] == "bank\n{}"
     assert len(second["why"]) == 500
     assert os.stat(tmp_path / "audit.jsonl").st_mode & 0o777 == 0o600
+
+
+def test_the_audit_log_does_not_fill_a_disk_and_counts_what_it_deletes(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_audit, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(_audit, "_MOST_FILES", 4)
+    path, n_refused = tmp_path / "audit.jsonl", 200
+    for i in range(n_refused):
+        # Two processes write to one file.
+        Audit(path).record("refused", "bank", why=f"for the time {i}")
+    files = sorted(tmp_path.glob("audit.jsonl*"))
+    assert [each.name for each in files[1:]] == [f"audit.jsonl.{i}" for i in (1, 2, 3)]
+    assert all(each.stat().st_size < 1200 for each in files)
+    first, *lines = map(json.loads, path.read_text().splitlines())
+    assert (first["event"], first["earlier"]) == ("new file", "audit.jsonl.1")
+    assert lines[-1]["why"] == "for the time 199"
+    kept = sum(each.read_text().count('"refused"') for each in files)
+    assert kept + first["refusals deleted"] == n_refused
+    assert first["lines deleted"] > first["refusals deleted"] > 100
 
 
 @pytest.mark.parametrize("fact", [b"cell", [1.5], {"a": 1}, object()])

@@ -154,6 +154,7 @@ def test_another_version_is_told_both(shop):
 @pytest.mark.parametrize(
     ("operations", "message"),
     [
+        (["hello", "open", "keep_epoch"], "of 32 digits"),
         (["open"], "a session begins with 'hello'"),
         (["hello", "hello"], "greeted already"),
         (["hello", "prepare"], "before 'open'"),
@@ -250,6 +251,58 @@ def compare(shop, n_asked, positions):
     talk.ask("mask_ids", kind="whole numbers", masked=masked, only_size=False)
     talk.ask("agree_on_ids", positions=np.array(positions))
     return talk.ask("keep")
+
+
+def test_no_more_rows_are_named_than_ids_were_compared(tmp_path):
+    shop = make_shop(tmp_path, Organisation)
+    talk = Talk(shop)
+    talk.hello()
+    talk.ask("open", role="ids.keeper", settings={})
+    masked, _ = Secret().mask(Ids([*range(5)]))
+    talk.ask("mask_ids", kind="whole numbers", masked=masked, only_size=False)
+    # Without ``agree_on_ids``, as by files: every row of the shop's is on the list.
+    listed = talk.ask("keep")
+    model = fit_listed(shop, listed)
+    for rows in (np.arange(6), np.array([0, 1, 2, 7, 8, 9])):
+        with pytest.raises(RefusedError, match="than the 5 ids that were compared"):
+            opened(shop, rows=rows, agreed=listed)
+    # What is refused counts for nothing, and all runs count together.
+    opened(shop, role=None, model=model, rows=np.array([0, 3, 4]), agreed=listed)
+    for place in (0, 4):
+        opened(shop, rows=np.array([place]), agreed=listed)
+    for place in (5, 39):
+        with pytest.raises(RefusedError, match="than the 5 ids that were compared"):
+            opened(shop, rows=np.array([place]), agreed=listed)
+    # A list that was agreed on is no longer than what was compared.
+    agreed = compare(shop, 3, [0, 1, 2])
+    for place in range(3):
+        opened(shop, rows=np.array([place]), agreed=agreed)
+    with pytest.raises(PartyValueError, match="rows that are not among its 3"):
+        opened(shop, rows=np.array([3]), agreed=agreed)
+
+
+def test_compared_ids_add_up_over_a_day(tmp_path):
+    shop = make_shop(tmp_path, Organisation, allow={"ids_per_day": 8})
+    compare(shop, 3, [0, 1, 2])
+    compare(shop, 5, [0, 1, 2])
+    with pytest.raises(RefusedError, match="3 compared ids are asked for and 0 of 8"):
+        compare(shop, 3, [0, 1, 2])
+    assert shop.policy.terms("bank")["alignments left today"] == 998
+
+
+def test_a_fit_takes_its_rows_so_often_and_no_more(tmp_path):
+    shop = make_shop(tmp_path, allow={"max_epochs": 3})
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+    # Whether it says so or not.
+    talk.ask("begin_epoch", seed=0, n_train=N_ROWS)
+    for _ in range(3):
+        for start in (0, 20):
+            sent = talk.ask("forward", start=start, stop=start + 20)
+            talk.ask("backward", gradient=np.zeros_like(sent))
+        talk.ask("keep_epoch", model=f"{talk.number:032x}")
+    with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
+        talk.ask("forward", start=0, stop=20)
 
 
 def test_one_comparison_counts_as_one(tmp_path):
@@ -355,8 +408,10 @@ def test_no_frame_that_arrives_brings_an_organisation_down(shop):
         pack_request(3, "begin_epoch", seed=0, n_train=10),
         pack_request(4, "forward", start=0, stop=5),
         pack_request(5, "backward", gradient=np.zeros((5, 3), np.float32)),
+        pack_request(5, "backward", False, gradient=np.zeros((5, 3), np.float32)),
         pack_request(6, "represent", start=0, stop=5),
         pack_request(7, "keep"),
+        pack_request(8, "keep_epoch", model="0" * 32),
     ]
     n_answered = 0
     for i, frame in enumerate(mutations(requests, 4000, seed=0)):
@@ -367,7 +422,8 @@ def test_no_frame_that_arrives_brings_an_organisation_down(shop):
             talk.ask("open", **OPENING)
         talk.number = 5
         reply = talk.endpoint.answer("bank", frame)
-        answer = _wire.unpack(reply)
+        # Some ask for no answer.
+        answer = _wire.unpack(reply) if reply else [0, "ok", None]
         assert answer[1] in ("ok", "error")
         n_answered += answer[1] == "ok"
         talk.endpoint.close("bank")
@@ -415,6 +471,45 @@ def test_no_frame_that_arrives_brings_the_asking_side_down():
             assert said["shop"].keys() == held.keys()
             n_answered += 1
     assert 0 < n_answered < 4000
+
+
+def test_who_waits_for_no_answer_gets_none_but_an_error(shop):
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+
+    def tell(number, n_train):
+        said = {"seed": 0, "n_train": n_train}
+        return talk.endpoint.answer(
+            "bank", pack_request(number, "begin_epoch", False, **said)
+        )
+
+    assert tell(3, N_ROWS) == b""
+    failed = tell(4, N_ROWS + 1)
+    # It answers one of those that were asked for since, and no other.
+    with pytest.raises(PartyValueError, match="no number of the run's 40 rows"):
+        read_reply("shop", failed, 6, "forward", 3)
+    for number, first in ((6, 5), (3, 3), (6, None)):
+        with pytest.raises(PartyError, match="is not to 'forward'"):
+            read_reply("shop", failed, number, "forward", first)
+
+
+def test_an_error_that_nobody_waits_for_ends_the_next_call():
+    opening = {"shop": {"role": "splitnn.passive", "settings": {}}}
+    held = {"n_columns": 2, "n_rows": 5, "n_empty": 0}
+    hello = _wire.pack([0, "ok", {"name": "shop", "protocol": PROTOCOL}])
+    opened = _wire.pack([1, "ok", held])
+    failed = _wire.pack([3, "error", "PartyError", "its disk is full"])
+    reach = {"shop": Canned([hello, opened, failed])}.__getitem__
+    log = skvfl.CommunicationLog()
+    session = RemoteSession([], log, "bank", ["shop"], reach, 1.0)
+    session.open(opening)
+    for _ in range(3):
+        session.tell("finish")
+    # What did not cross is not in the log.
+    crossed = [(each.operation, each.sender) for each in log.messages]
+    assert crossed[4:] == [("finish", "bank")] * 3
+    with pytest.raises(PartyError, match="'shop': its disk is full"):
+        session.call("forward")
 
 
 def test_replies_are_no_longer_than_what_is_expected():

@@ -1,6 +1,7 @@
 """Methods of one round between organisations that exchange files."""
 
 import pickle
+import threading
 import time
 import warnings
 from contextlib import contextmanager
@@ -466,6 +467,28 @@ def test_nothing_is_answered_twice_and_nothing_overwritten(tmp_path):
         one.answer(renamed)
     assert not [*one.mail.glob("*.reply")]
     assert not [*one.mail.glob("*.part")]
+
+
+def test_two_who_answer_at_once_give_one_answer(tmp_path):
+    one = Companies(tmp_path)
+    (plan,) = one.due(rap(one))
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(sender):
+        began.set()
+        assert go_on.wait(20)
+        return one.endpoint(sender)
+
+    first = threading.Thread(target=answer_plan, args=(plan, one.config, slowly))
+    first.start()
+    assert began.wait(20)
+    with pytest.raises(ValueError, match="is being answered by somebody else"):
+        one.answer(plan)
+    go_on.set()
+    first.join(20)
+    with pytest.raises(FileExistsError):
+        one.answer(plan)
+    assert len([*one.mail.glob("*.reply")]) == 1
 
 
 def test_the_same_is_asked_anew_where_plan_and_reply_were_deleted(tmp_path):

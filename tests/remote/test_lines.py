@@ -169,3 +169,56 @@ def test_what_is_wrong_with_its_files_is_said_at_home(folder):
         line.close()
     assert str(folder) not in str(error.value)
     assert str(folder) in organisation.config.audit.read_text()
+
+
+def test_long_frames_cross_in_pieces():
+    size = _grpc._PIECE
+    frames = [bytes(n) for n in (0, 1, size - 1, size, size + 1, 3 * size)]
+    messages = [*_grpc.in_pieces(frames)]
+    assert len(messages) == 1 + 1 + 1 + 1 + 2 + 3
+    assert [*_grpc.joined("bank", messages, lambda: 3 * size)] == frames
+    with pytest.raises(PartyError, match=f"'bank': .* more than {size} bytes"):
+        [*_grpc.joined("bank", messages, lambda: size)]
+
+
+@pytest.fixture
+def asking(folder):
+    """``asking()`` is a line to a shop that listens; and the shop."""
+    organisation = shop(folder)
+    with Server(organisation.config, organisation) as server:
+        bank = PartyConfig.load(bank_file(folder, ["shop"], {"shop": server.port}))
+        yield lambda: dial(bank, "shop"), organisation
+
+
+@pytest.mark.parametrize("greets", [False, True])
+def test_nobody_is_listened_to_at_length_before_a_run_is_opened(asking, greets):
+    ask, organisation = asking
+    taken = []
+    object.__setattr__(organisation.policy._rules["bank"], "max_ids", 1000)
+
+    def in_pieces(frames):
+        """More and more of one frame, as long as the shop takes it in."""
+        for frame in frames:
+            if frame != b"long":
+                yield _grpc._LAST + frame
+                continue
+            while len(taken) < 500:
+                taken.append(0)
+                yield _grpc._MORE + bytes(_grpc._PIECE)
+
+    with pytest.MonkeyPatch.context() as patch:
+        # The shop's answers, too, which are short.
+        patch.setattr(_grpc, "in_pieces", in_pieces)
+        line = ask()
+        if greets:
+            line.send(pack_hello(0))
+            assert line.receive(10)
+        line.send(b"long")
+        with pytest.raises(PartyError, match=r"more than \d+ bytes, which is too long"):
+            line.receive(20)
+    line.close()
+    # What is under way on the connection comes on top of what the shop takes in.
+    assert len(taken) < 60
+    assert '"why": "it sent a message of more than' in (
+        organisation.config.audit.read_text()
+    )

@@ -1,5 +1,6 @@
 """Whatever is not on the list is refused, in words, and counted over restarts."""
 
+import contextlib
 import copy
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 from _bank_and_telecom import ALLOW, COLUMNS, make_folders
 
 from skvfl import NoiseAsTargetsEncoder
-from skvfl.exceptions import RefusedError
+from skvfl.exceptions import ConfigurationError, RefusedError
 from skvfl.federation._settings import in_words, settings_of
 from skvfl.remote import _policy
 from skvfl.remote._config import METHODS, PartyConfig
@@ -31,6 +32,7 @@ GOOD = {
     },
     "vfedsec.passive": {"cut_width": 32, "masked": True, "bottom": [64]},
     "tabvfl.guest": {"n_d": 8, "n_a": 8, "n_steps": 3, "design": "local"},
+    "boosting.passive": {"max_bins": 255, "min_samples_leaf": 20, "max_iter": 100},
 }
 
 
@@ -137,6 +139,7 @@ def _chain(*steps):
         ("vfedsec.passive", {"masked": 1}, "without masks is not allowed"),
         ("tabvfl.guest", {"n_d": 64}, "n_d=64 is wider"),
         ("tabvfl.guest", {"n_steps": 10**6}, "n_steps=1000000 is more"),
+        ("boosting.passive", {"max_iter": 10**6}, "max_iter=1000000 is more"),
     ],
 )
 def test_what_is_not_on_the_list_is_refused_in_words(make, role, other, why):
@@ -195,6 +198,7 @@ def test_own_decisions_widen_the_list(make):
 def test_operations_are_those_that_a_partner_offers(make, method):
     """Every operation is allowed on purpose, and none that does not exist."""
     from skvfl.apc._parties import EncoderParty
+    from skvfl.boosting._parties import TreeParty
     from skvfl.federation import TransformerParty
     from skvfl.fedonce._parties import GuestParty
     from skvfl.splitnn._parties import BottomParty
@@ -202,7 +206,7 @@ def test_operations_are_those_that_a_partner_offers(make, method):
     from skvfl.vfedsec._parties import SecureClient
 
     parties = [TransformerParty, BottomParty, GuestParty]
-    parties += [EncoderParty, SecureClient, TabParty]
+    parties += [EncoderParty, SecureClient, TabParty, TreeParty]
     kind = dict(zip(METHODS, parties, strict=True))[method]
     offered = {
         name
@@ -216,6 +220,13 @@ def test_operations_are_those_that_a_partner_offers(make, method):
     for operation in ("open", "__init__", "holding", "train_epoch"):
         with pytest.raises(RefusedError, match="is not allowed in"):
             policy.check_operation("bank", method, operation)
+
+
+def test_as_many_values_leave_as_bins_can_be_computed(make):
+    policy = make(max_width=len(COLUMNS) - 1)
+    with pytest.raises(RefusedError, match="from sums of boosting the bins of"):
+        ask(policy, "boosting.passive")
+    ask(policy, "boosting.passive", columns=COLUMNS[1:])
 
 
 def test_sizes_that_come_with_an_operation_are_looked_at(make):
@@ -377,3 +388,44 @@ def test_split_epochs_are_added_to_what_the_fit_spent(make):
     with pytest.raises(RefusedError, match="no sampled Gaussian"):
         policy.check_operation("bank", "fedonce", "join_privately", {})
     policy.check_operation("bank", "fedonce", "encode")
+
+
+def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
+    day = iter(range(1000))
+    monkeypatch.setattr(_policy, "_day", lambda: f"day {next(day)}")
+    n_fits = 0
+    with contextlib.suppress(RefusedError):
+        while n_fits < 20:
+            ask(policy, "fedonce.guest", **budget(2.0))
+            n_fits += 1
+    # Several fits spend more than one, and less than the sum of each alone.
+    assert 2 <= n_fits < 20
+    with pytest.raises(RefusedError, match="all fits so far, and 4 is allowed"):
+        ask(policy, "fedonce.guest", **budget(2.0))
+    with pytest.raises(RefusedError, match="all fits so far"):
+        policy.check_operation(
+            "bank",
+            "fedonce",
+            "join_privately",
+            {"run": {**RUN, "noise_multiplier": 3.0, "parties": ["bank", "telecom"]}},
+        )
+    # Without a total nothing adds up, and what was spent is known when it is set again.
+    other = make(methods=["fedonce"], max_epsilon=4.0)
+    ask(other, "fedonce.guest", **budget(2.0))
+    other = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
+    with pytest.raises(RefusedError, match="all fits so far"):
+        ask(other, "fedonce.guest", **budget(2.0))
+
+
+def test_what_a_total_refuses_counts_as_no_fit(make):
+    policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=0.1)
+    left = policy.terms("bank")["fits left today"]
+    with pytest.raises(RefusedError, match="all fits so far"):
+        ask(policy, "fedonce.guest", **budget(2.0))
+    assert policy.terms("bank")["fits left today"] == left
+
+
+def test_a_total_needs_a_budget_of_a_fit(make):
+    with pytest.raises(ConfigurationError, match="total_epsilon needs max_epsilon"):
+        make(methods=["fedonce"], total_epsilon=5.0)

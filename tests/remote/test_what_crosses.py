@@ -13,6 +13,7 @@ from skvfl import (
     RandomProjectionVFL,
     SplitNNClassifier,
     VFedSecClassifier,
+    VFLBoostingClassifier,
     connect,
 )
 from skvfl.remote._endpoint import Endpoint
@@ -72,6 +73,7 @@ def files(folder):
         (SplitNNClassifier, {"max_epochs": 2}),
         (FedOnceClassifier, {"max_epochs": 2}),
         (VFedSecClassifier, {"max_epochs": 2}),
+        (VFLBoostingClassifier, {"max_iter": 2, "max_leaf_nodes": 4}),
     ],
 )
 def test_cells_ids_and_seeds_of_others_are_nowhere(kind, params, frames, tmp_path):

@@ -1,0 +1,1 @@
+"""Gradient-boosted trees of which every party makes the splits of its own columns."""

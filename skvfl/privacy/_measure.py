@@ -1,0 +1,176 @@
+"""How well an attack does on a recorded run: the truth, the view, and the score."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+
+from skvfl.evaluation._run import _fitted_inside
+from skvfl.partition._transformers import resolve_transformer
+
+
+def fitted_federated(estimator):
+    """The fitted federated estimator in a model.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One of them, or a search, a pipeline or another meta-estimator around it.
+
+    Returns
+    -------
+    estimator : estimator
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    found = _fitted_inside(estimator)
+    if not found:
+        raise ValueError(
+            f"{type(estimator).__name__} is no fitted federated estimator, and nothing "
+            "in it is: fit it first, and give an estimator with the parameter 'parties'"
+        )
+    return found[0]
+
+
+def view_of(views, role):
+    """The view of a role, or of several together.
+
+    Parameters
+    ----------
+    views : Views
+        As ``record_views`` collected them.
+    role : str or sequence of str
+        A name, or those of a coalition, which may also be joined by ``+``.
+
+    Returns
+    -------
+    view : View
+
+    Raises
+    ------
+    ValueError
+        If nobody of such a name took part.
+    """
+    names = role.split("+") if isinstance(role, str) else [*role]
+    if isinstance(role, str) and role in views.roles:
+        names = [role]
+    unknown = [name for name in names if name not in views.roles]
+    if unknown or not names:
+        raise ValueError(
+            f"role={role!r} took no part in the run: there are {views.roles}, and "
+            "coalitions such as " + repr("+".join(views.roles[:2]))
+        )
+    return views.coalition(*names)
+
+
+def prepared(estimator, party, views):
+    """A party's columns as its transformer prepares them, of the first run's rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted federated one.
+    party : str
+        Name of the party.
+    views : Views
+        Of a run in which its table was at home.
+
+    Returns
+    -------
+    columns : ndarray of shape (n_rows, n_columns), dtype float64
+
+    Raises
+    ------
+    ValueError
+        If the party's columns are not here.
+    """
+    blocks = views[party].blocks if party in views.roles else {}
+    if party not in blocks or not blocks[party].shape[1]:
+        known = [name for name in views.roles if views[name].blocks]
+        raise ValueError(
+            f"the columns of {party!r} are not here, so that nobody can say how well "
+            f"they were guessed: there are those of {known}"
+        )
+    # Prepared anew on these rows: the party's own transformer stays with the party, in
+    # another process perhaps, and scores do not depend on each column's scale.
+    transformer = clone(resolve_transformer(estimator._transformer(party)))
+    columns = transformer.fit_transform(blocks[party])
+    columns = columns.toarray() if hasattr(columns, "toarray") else columns
+    return np.asarray(columns, dtype=np.float64)
+
+
+def labels_of(estimator, views, y):
+    """Codes of the classes, or targets, of the first run's rows."""
+    for name in views.roles:
+        labels = views[name].labels
+        if labels is not None:
+            return labels
+    # A prediction has no labels, but whoever scores it knows them.
+    if is_classifier(estimator):
+        return np.searchsorted(estimator.classes_, np.asarray(y))
+    return np.asarray(y, dtype=np.float64)
+
+
+def truth_of(attack, estimator, views, party, y):
+    """What an attack tries to find out.
+
+    Parameters
+    ----------
+    attack : Attack
+        Its ``target`` says what.
+    estimator : estimator
+        Fitted federated one.
+    views : Views
+        Of a run.
+    party : str or None
+        Whose columns; needed for columns alone.
+    y : array-like or None
+        Labels or target of the rows, for runs that had none.
+
+    Returns
+    -------
+    truth : ndarray
+    """
+    if attack.target == "labels":
+        return labels_of(estimator, views, y)
+    if party is None:
+        raise ValueError(
+            f"{type(attack).__name__} goes for a party's columns: say whose, with "
+            f"party= one of {[n for n in views.roles if views[n].blocks]}"
+        )
+    return prepared(estimator, party, views)
+
+
+def play(attack, view, truth, party=None, random_state=None):
+    """Let an attack loose on a view, and score it.
+
+    Parameters
+    ----------
+    attack : Attack
+        Side knowledge that it only counts is drawn from the truth.
+    view : View
+        What it sees.
+    truth : ndarray
+        What it tries to find out.
+    party : str, default=None
+        Whose messages it looks at, where it can be told.
+    random_state : int, RandomState instance or None, default=None
+        Of the side knowledge, and of the attack itself.
+
+    Returns
+    -------
+    score : float
+    """
+    attack = attack.informed(truth, random_state=random_state)
+    params = attack.get_params(deep=False)
+    said = {"sender": party, "random_state": random_state}
+    said = {k: v for k, v in said.items() if k in params and params[k] is None}
+    if params.get("shadow") is True:
+        # Half of the rows in another order stand for a sample of the same people.
+        order = np.random.RandomState(random_state).permutation(len(truth))
+        said["shadow"] = truth[order[: len(truth) // 2]], None
+    attack.set_params(**said)
+    return attack.fit(view).score(truth)

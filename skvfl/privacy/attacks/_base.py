@@ -1,0 +1,177 @@
+"""What all attacks have in common: side knowledge, and a score that 0 and 1 bound."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.metrics import roc_auc_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from skvfl.privacy._views import View
+
+
+class Attack(BaseEstimator):
+    """What a role can work out of its view and of what it knows besides.
+
+    An attack is given its side knowledge by its constructor, looks at a view in
+    :meth:`fit`, and at nothing else. Its :meth:`score` compares with the truth, which
+    only a simulation has.
+
+    Subclasses have those of the parameters that they use, and the attribute
+    ``target``.
+
+    Parameters
+    ----------
+    known_rows : tuple (positions, values) or int, default=None
+        Rows whose secret values are known. A number stands for so many rows, which
+        :meth:`informed` draws.
+    marginals : ndarray of shape (n_samples, n_columns) or bool, default=None
+        Values from the distribution of each secret column by itself. True stands for
+        the columns of the truth, each shuffled.
+    shadow : tuple (X, y) or int, default=None
+        Rows like those of the run that did not take part.
+    random_state : int, RandomState instance or None, default=None
+        Of the attack's own draws.
+
+    Attributes
+    ----------
+    target : {"columns", "labels", "membership", "equality"}
+        What is worked out, which decides what :meth:`score` is.
+    """
+
+    target: ClassVar[Literal["columns", "labels", "membership", "equality"]]
+
+    @abstractmethod
+    def fit(self, view: View) -> Self:
+        """Look at a view.
+
+        Parameters
+        ----------
+        view : View
+            Of one role, or of several together.
+
+        Returns
+        -------
+        self : Attack
+        """
+
+    @abstractmethod
+    def reconstruct(self) -> np.ndarray:
+        """What was worked out.
+
+        Returns
+        -------
+        guess : ndarray
+            Secret columns of shape (n_rows, n_columns), NaN where there is no guess;
+            labels of shape (n_rows,); or for each candidate a number that is larger
+            the likelier it is a member, or a pair is equal.
+        """
+
+    def score(self, truth: Any) -> float:
+        """How much of the secret was found.
+
+        Parameters
+        ----------
+        truth : array-like
+            The secret, in the shape of what :meth:`reconstruct` gives.
+
+        Returns
+        -------
+        score : float
+            1 if it is exact, 0 if it is as good as the best guess from the side
+            knowledge alone, below if it is worse. For columns, the mean over columns of
+            1 - MSE / MSE of that guess, over rows that were not known; for labels,
+            accuracy on the same scale; else 2 AUC - 1.
+        """
+        check_is_fitted(self)
+        truth = np.asarray(truth)
+        guess = np.asarray(self.reconstruct())
+        if self.target in ("membership", "equality"):
+            return float(2 * roc_auc_score(truth, guess) - 1)
+        unknown = np.ones(len(truth), bool)
+        known = self._known()
+        if known is not None:
+            unknown[known[0]] = False
+        if self.target == "labels":
+            prior = self._most_frequent(truth)
+            hits = float(np.mean(guess[unknown] == truth[unknown]))
+            by_prior = float(np.mean(truth[unknown] == prior))
+            # Of one class there is nothing to find out.
+            return (hits - by_prior) / (1 - by_prior) if by_prior < 1 else 0.0
+        truth = truth.reshape(len(truth), -1).astype(float)
+        guess = guess.reshape(len(guess), -1)
+        prior = self._mean(truth)
+        guess = np.where(np.isnan(guess), prior, guess)[unknown]
+        error = ((guess - truth[unknown]) ** 2).mean(axis=0)
+        by_prior = ((prior - truth[unknown]) ** 2).mean(axis=0)
+        # A constant column is known from the side knowledge already.
+        varies = by_prior > 1e-12
+        if not varies.any():
+            return 0.0
+        return float(np.mean(1 - error[varies] / by_prior[varies]))
+
+    def informed(self, truth: Any, random_state: Any = None) -> Self:
+        """A copy that has the side knowledge which its parameters only count.
+
+        Parameters
+        ----------
+        truth : ndarray of shape (n_rows,) or (n_rows, n_columns)
+            The secret of which some is given away.
+        random_state : int, RandomState instance or None, default=None
+            Which rows.
+
+        Returns
+        -------
+        attack : Attack
+        """
+        attack = clone(self)
+        rng = check_random_state(random_state)
+        truth = np.asarray(truth)
+        known = getattr(self, "known_rows", None)
+        if isinstance(known, Integral):
+            rows = rng.permutation(len(truth))[:known]
+            attack.set_params(known_rows=(rows, truth[rows]))
+        if getattr(self, "marginals", None) is True:
+            columns = truth.reshape(len(truth), -1).T
+            shuffled = [rng.permutation(column) for column in columns]
+            attack.set_params(marginals=np.column_stack(shuffled))
+        return attack
+
+    def _known(self):
+        """Positions and values of known rows, or None."""
+        known = getattr(self, "known_rows", None)
+        if isinstance(known, Integral):
+            raise ValueError(
+                f"known_rows={known} only counts rows: give (positions, values), or "
+                "call informed(truth), which draws them"
+            )
+        if known is None:
+            return None
+        rows, values = (np.asarray(each) for each in known)
+        if len(rows) != len(values):
+            raise ValueError(
+                f"known_rows has {len(rows)} positions and {len(values)} values"
+            )
+        return (rows, values) if len(rows) else None
+
+    def _mean(self, truth):
+        """The best guess of every row from the side knowledge alone."""
+        known, marginals = self._known(), getattr(self, "marginals", None)
+        if isinstance(marginals, np.ndarray):
+            return marginals.mean(axis=0)
+        if known is not None:
+            return known[1].reshape(len(known[1]), -1).mean(axis=0)
+        # Nothing is known: the mean is given, so that a score is never flattered.
+        return truth.mean(axis=0)
+
+    def _most_frequent(self, truth):
+        known = self._known()
+        values, counts = np.unique(
+            truth if known is None else known[1], return_counts=True
+        )
+        return values[counts.argmax()]

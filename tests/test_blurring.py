@@ -1,0 +1,131 @@
+"""What split learning's noise and norms do to what crosses, and to nothing else."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+
+import skvfl
+from skvfl.privacy import record_views
+
+SPLIT = skvfl.SplitNNClassifier(parties=3, max_epochs=2, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y = load_breast_cancer(return_X_y=True)
+    return X[:200], y[:200]
+
+
+def fit(table, estimator=SPLIT, **params):
+    estimator = clone(estimator).set_params(**params)
+    with record_views() as views:
+        estimator.fit(*table)
+    return estimator, views
+
+
+def sent(views, operation="forward", epoch=0):
+    """What a passive party sent, or was sent, of every row."""
+    name, sender = ("party0", "party1") if operation != "backward" else ("party1", None)
+    return views[name].matrix(sender=sender, operation=operation, epoch=epoch).values
+
+
+def test_activations_are_shortened(table):
+    _, plain = fit(table)
+    _, short = fit(table, max_representation_norm=0.3)
+    lengths = np.linalg.norm(sent(plain)[:, :], axis=1)
+    assert lengths.min() > 0.3
+    np.testing.assert_allclose(np.linalg.norm(sent(short), axis=1), 0.3, rtol=1e-5)
+    # A norm that nothing reaches changes nothing at all.
+    _, same = fit(table, max_representation_norm=1e6)
+    np.testing.assert_array_equal(sent(same, epoch=1), sent(plain, epoch=1))
+
+
+def test_noise_is_added_to_what_leaves_and_is_fresh_in_every_epoch(table):
+    _, plain = fit(table, lr=1e-9)
+    _, noisy = fit(table, lr=1e-9, representation_noise=0.5)
+    noise = [sent(noisy, epoch=i) - sent(plain, epoch=i) for i in (0, 1)]
+    for each in noise:
+        assert each.std() == pytest.approx(0.5, rel=0.05)
+    assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 0.05
+    _, again = fit(table, lr=1e-9, representation_noise=0.5)
+    np.testing.assert_array_equal(sent(again), sent(noisy))
+
+
+def test_parties_add_other_noise(table):
+    noise = []
+    for name in ("party1", "party2"):
+        both = [fit(table, lr=1e-9, representation_noise=s)[1] for s in (0.0, 0.5)]
+        one, other = (
+            v["party0"].matrix(sender=name, operation="forward", epoch=0).values
+            for v in both
+        )
+        noise.append((other - one).ravel())
+    assert abs(np.corrcoef(*noise)[0, 1]) < 0.05
+
+
+def test_a_row_that_is_served_has_the_same_noise_whenever_it_is_asked_for(table):
+    X, _ = table
+    plain, _ = fit(table, lr=1e-9)
+    noisy, _ = fit(table, lr=1e-9, representation_noise=0.5)
+    width = SPLIT.cut_width
+    first, again = noisy.transform(X), noisy.transform(X[::-1])[::-1]
+    np.testing.assert_allclose(again, first, atol=1e-6)
+    noise = (first - plain.transform(X))[:, width:]
+    assert noise.std() == pytest.approx(0.5, rel=0.05)
+    # The active party's own activations do not leave.
+    own = (first - plain.transform(X))[:, :width]
+    np.testing.assert_allclose(own, 0, atol=1e-4)
+
+
+def test_held_out_rows_have_fresh_noise(table):
+    params = {"early_stopping": True, "lr": 1e-9, "representation_noise": 0.5}
+    _, views = fit(table, **params)
+    first, second = (sent(views, "represent", epoch=i) for i in (0, 1))
+    assert np.nanstd(second - first) == pytest.approx(0.5 * 2**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "params"),
+    [
+        (SPLIT, {"lr": 1e-9}),
+        (skvfl.FedOnceClassifier(max_epochs=1, n_split_epochs=1), {"lr": 1e-9}),
+        (skvfl.TabVFLClassifier(max_epochs=1, pretrain=False), {}),
+    ],
+)
+def test_gradients_that_are_sent_are_noisy(table, estimator, params):
+    told = {"parties": 3, "random_state": 0, "batch_size": 200, **params}
+    _, plain = fit(table, estimator, **told)
+    _, noisy = fit(table, estimator, gradient_noise=10.0, **told)
+    gradient, other = sent(plain, "backward"), sent(noisy, "backward")
+    if isinstance(estimator, skvfl.FedOnceClassifier):
+        # Sent as the guest's representation is scaled, and noisy before that.
+        scale = sent(plain, "learn").std(axis=0)
+        gradient, other = gradient * scale, other * scale
+    longest = np.linalg.norm(gradient, axis=1).max()
+    noise = np.sqrt(((other - gradient) ** 2).sum(axis=1).mean())
+    assert noise == pytest.approx(10 * longest, rel=0.1)
+
+
+def test_gradient_noise_moves_no_model_of_the_active_party(table):
+    # In one batch of one epoch: later ones are of activations that have been moved.
+    told = {"max_epochs": 1, "batch_size": 200}
+    plain, _ = fit(table, **told)
+    noisy, _ = fit(table, gradient_noise=10.0, **told)
+    X, _ = table
+    width = SPLIT.cut_width
+    ours, theirs = (
+        [m.transform(X)[:, part] for m in (plain, noisy)]
+        for part in (slice(width), slice(width, None))
+    )
+    np.testing.assert_array_equal(*ours)
+    assert not np.array_equal(*theirs)
+
+
+def test_noise_without_effect_is_refused(table):
+    once = skvfl.FedOnceClassifier(gradient_noise=1.0, max_epochs=1)
+    with pytest.raises(ValueError, match="n_split_epochs=0"):
+        once.fit(*table)
+    private = skvfl.FedOnceClassifier(gradient_noise=1.0, n_split_epochs=1, epsilon=1.0)
+    with pytest.raises(ValueError, match="gradient_noise of the host cannot"):
+        private.fit(*table)
