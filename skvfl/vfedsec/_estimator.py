@@ -126,9 +126,6 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         X = self._fit_partition(X, y, branch(root, 0))
         n_rows = len(labels.values)
         rows = self._deal(n_rows, np.random.default_rng(branch(root, 2, 0)))
-        self._n_batches = len(
-            batch_bounds(n_rows - n_held_out(self, n_rows), self.batch_size)
-        )
         members = self._make_members(X, root, labels, rows)
         server = self._make_server(root)
         self.communication_ = CommunicationLog()
@@ -196,7 +193,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         roster = super()._make_members(X, root, labels)
         # Not below the party's name, so that the order is the one it always was.
         order = one_way(branch(root, 2, 1))
-        home, sizes = [], {}
+        home, sizes, n_rows = [], {}, len(labels.values)
         for party in roster.home:
             # Only simulations have several clients of one party, and deal its rows.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
@@ -206,7 +203,11 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
-                own = {**self._own_ring(client), N_BATCHES: self._n_batches}
+                own = self._own_ring(client)
+                if party.callbacks:
+                    # Epochs are nothing that a client is told of, so it counts batches.
+                    n_train = n_rows - n_held_out(self, n_rows)
+                    own[N_BATCHES] = len(batch_bounds(n_train, self.batch_size))
                 # Callbacks of one client must not hear of another's steps.
                 machine = {
                     "device": party.device,
