@@ -331,7 +331,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             own = labels if name == self._active else None
             holding = Holding(block, labels=own)
             sizes[name] = holding.size
-            home.append(Member(name, holding, dealt[name]))
+            machine = self._machine(name)
+            home.append(Member(name, holding, dealt[name], **machine))
         return Roster(home, self._rows_elsewhere(X), sizes)
 
     def _rows_elsewhere(self, X):
@@ -347,16 +348,72 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         }
         return kind(transformer=self._transformer(name), **said)
 
+    def _machine(self, name):
+        """Device and callbacks of a member at home; no setting that is sent has them.
+
+        A list of callbacks is of whoever knows the loss.
+        """
+        device, callbacks = (
+            getattr(self, each, None) for each in ("device", "callbacks")
+        )
+        if isinstance(device, dict):
+            self._refuse_unknown("device", self._at_home)
+            device = device.get(name)
+        if isinstance(callbacks, dict):
+            self._refuse_unknown("callbacks", self._at_home)
+            callbacks = callbacks.get(name)
+        elif name != self._listener:
+            callbacks = None
+        if callbacks or device not in (None, "cpu"):
+            # Only here: not every method needs torch.
+            from skvfl.nn._device import check_callbacks, check_device
+
+            check_device(device or "cpu")
+            check_callbacks(callbacks)
+        return {"device": device or "cpu", "callbacks": callbacks or []}
+
+    @property
+    def _listener(self):
+        return self._active
+
+    @property
+    def _at_home(self):
+        """Names of those whose machine is this one."""
+        elsewhere = isinstance(self.parties, Federation)
+        return [self._active] if elsewhere else self._names
+
+    @property
+    def _listeners(self):
+        """Members at home that have callbacks."""
+        return [name for name in self._names if self._machine(name)["callbacks"]]
+
+    def _last_losses(self, train="loss_curve_", held_out="validation_loss_curve_"):
+        """Of the last epoch, by skorch's names for them."""
+        losses = {"train_loss": getattr(self, train)[-1]}
+        if getattr(self, held_out):
+            losses["valid_loss"] = getattr(self, held_out)[-1]
+        return losses
+
+    def _ask_callbacks(self, session, losses):
+        """Whether callbacks of the party that knows the loss end training."""
+        if self._listener not in self._listeners:
+            return False
+        ends = Count(0, 1)
+        return bool(session.ask(self._listener, "end_epoch", reply=ends, losses=losses))
+
+    def _refuse_unknown(self, parameter, names):
+        """Refuse a dict that names anybody else."""
+        if unknown := [each for each in getattr(self, parameter) if each not in names]:
+            raise ValueError(
+                f"{parameter} names {unknown}, where it can be said of {[*names]}"
+            )
+
     def _of(self, parameter, name, names=None):
         """A parameter as one party is told it; a dict says it for each by name."""
-        value, names = getattr(self, parameter), names or self._names
+        value = getattr(self, parameter)
         if parameter not in self._by_party or not isinstance(value, dict):
             return value
-        if unknown := [each for each in value if each not in names]:
-            raise ValueError(
-                f"{parameter} names {unknown}, which are no parties; they are "
-                f"{[*names]}"
-            )
+        self._refuse_unknown(parameter, names or self._names)
         if name in value:
             return value[name]
         # Whoever holds no column, as an active party may, has no use for it.

@@ -1,6 +1,8 @@
 """What callbacks learn of a fit while it runs, and what an interrupt leaves."""
 
 import signal
+from functools import wraps
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -79,11 +81,14 @@ class Interrupting:
         pass
 
     def on_fit_task_begin(self, estimator, context):
-        if context.task_name.endswith("epoch"):
+        if context.task_name.endswith(("epoch", "iteration")):
             self.seen += 1
 
     def on_fit_task_end(self, estimator, context):
-        if not context.task_name.endswith("epoch") or self.seen != self.epoch:
+        if (
+            not context.task_name.endswith(("epoch", "iteration"))
+            or self.seen != self.epoch
+        ):
             return
         if self.raises:
             raise KeyboardInterrupt
@@ -132,7 +137,8 @@ def test_an_interrupted_fit_is_that_of_its_last_epoch(estimator, raises):
     with pytest.warns(InterruptedFitWarning, match="n_iter_=2 epochs"):
         interrupted.fit(*data)
     assert interrupted.n_iter_ == 2
-    short = clone(estimator).set_params(max_epochs=2)
+    n_epochs = "max_iter" if "Boosting" in repr(estimator) else "max_epochs"
+    short = clone(estimator).set_params(**{n_epochs: 2})
     short.set_params(**({"n_split_epochs": 0} if "FedOnce" in repr(short) else {}))
     if n_before:
         short.set_params(pretraining_epochs=1)
@@ -170,7 +176,7 @@ def test_pretraining_that_is_interrupted_leaves_nothing():
     assert not hasattr(estimator, "loss_curve_")
 
 
-WARM = [name for name in ROUNDS if "FedOnce" not in name]
+WARM = [name for name in ROUNDS if "warm_start" in ROUNDS[name].get_params()]
 
 
 @pytest.mark.parametrize("name", WARM)
@@ -181,11 +187,13 @@ def test_a_warm_start_goes_on(name):
     first, fitted = list(estimator.loss_curve_), dict(vars(estimator))
     cold = clone(estimator).fit(*data)
     n_iter = estimator.fit(*data).n_iter_
-    assert n_iter == len(estimator.loss_curve_) == 8
-    assert estimator.loss_curve_[:4] == first
+    # Split epochs are in the curve, too.
+    assert n_iter == 8
+    assert len(estimator.loss_curve_) == 2 * len(first)
+    assert estimator.loss_curve_[: len(first)] == first
     # It begins where the first fit has ended, and not where a new model would.
-    assert max(estimator.loss_curve_[4:]) < first[0]
-    assert min(estimator.loss_curve_[4:]) < first[-1]
+    assert max(estimator.loss_curve_[len(first) :]) < first[0]
+    assert min(estimator.loss_curve_[len(first) :]) < first[-1]
     # The first fit's models are untouched, whatever the second did.
     vars(estimator).update(fitted)
     answer = "predict_proba" if hasattr(cold, "predict_proba") else "predict"
@@ -259,7 +267,7 @@ def test_losses_of_a_servers_model_or_of_none():
             LossCurveDisplay.from_estimator(clone(METHODS[nothing][0]).fit(X, y))
 
 
-@pytest.mark.parametrize("name", ["SplitNN", "vFedSec", "TabVFL"])
+@pytest.mark.parametrize("name", ["SplitNN", "vFedSec", "FedOnce", "TabVFL"])
 def test_halves_of_an_earlier_fit_do_not_stay(name):
     def parties_in(estimator):
         """Names of the parties anywhere among an estimator's attributes."""
@@ -280,6 +288,70 @@ def test_halves_of_an_earlier_fit_do_not_stay(name):
     assert parties_in(alone) == {"party0", "party1"}
     with pytest.raises(PartyError, match=r"'party1': .* not here to go on from"):
         alone.fit(X, y)
+
+
+def test_a_warm_start_of_fedonce_sends_the_same_again():
+    """A second message with other noise would tell what the first one hides."""
+    options = {**QUICK, **GUEST, "representation_noise": 0.5, "warm_start": True}
+    once = FedOnceClassifier(**options).fit(X, y)
+    first = once.transform(X)[:, 32:]
+    assert (once.fit(X, y).transform(X)[:, 32:] == first).all()
+    # A new fit does not.
+    assert (
+        FedOnceClassifier(**options | {"random_state": 1})
+        .fit(X, y)
+        .transform(X)[:, 32:]
+        != first
+    ).any()
+    once.set_params(representation_noise=0.7)
+    with pytest.raises(PartyError, match="representation_noise must be that of the l"):
+        once.fit(X, y)
+    with pytest.raises(ValueError, match="warm_start cannot be used with a budget"):
+        FedOnceClassifier(epsilon=5.0, **options).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind", "operation"),
+    [
+        (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "evaluate"),
+        (SplitNNClassifier, "skvfl.splitnn._parties.BottomParty", "represent"),
+        (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "remember"),
+        (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "recall"),
+        (VFedSecClassifier, "skvfl.vfedsec._protocol.SecureServer", "evaluate"),
+        (TabVFLClassifier, "skvfl.tabvfl._parties.HostParty", "evaluate"),
+        (FedOnceClassifier, "skvfl.fedonce._parties.HostParty", "end_training"),
+    ],
+)
+def test_an_interrupt_between_epochs_is_one_within(
+    monkeypatch, estimator, kind, operation
+):
+    module, _, name = kind.rpartition(".")
+    owner = getattr(import_module(module), name)
+    original, calls = getattr(owner, operation), []
+
+    @wraps(original)
+    def interrupted(self, *args, **kwargs):
+        calls.append(operation)
+        # In the second epoch, or in what is done once.
+        if len(calls) == (1 if operation in ("recall", "end_training") else 2):
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(owner, operation, interrupted)
+    tabnet = {**TABNET, "pretrain": False} if estimator is TabVFLClassifier else {}
+    fitted = estimator(early_stopping=True, **QUICK, **tabnet)
+    with pytest.warns(InterruptedFitWarning, match=r"n_iter_=\d epochs"):
+        fitted.fit(X, y)
+    assert fitted.n_iter_ == (4 if operation in ("recall", "end_training") else 2)
+    assert len(fitted.predict(X)) == len(X)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # Not in a refit, which is not worth losing the earlier fit for.
+    calls.clear()
+    before = fitted.predict_proba(X)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X, y)
+    monkeypatch.undo()
+    assert (fitted.predict_proba(X) == before).all()
 
 
 def test_an_interrupted_warm_start_keeps_what_it_added():

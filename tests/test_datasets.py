@@ -1,5 +1,6 @@
 import json
 import sys
+from urllib.error import URLError
 
 import numpy as np
 import pandas as pd
@@ -7,10 +8,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import Bunch
 
 from skvfl import VerticalPartitioner
 from skvfl.alignment import align
 from skvfl.datasets import available, load, make_two_companies
+from skvfl.datasets._local import _DATASETS
 
 SHIPPED = ["breast_cancer", "digits"]
 COVTYPE = dict(
@@ -52,6 +55,17 @@ def assert_sound(dataset):
     assert sorted(claimed) == sorted(dataset.feature_names)
     assert all(dataset.parties.values())
     assert "Parties:" in dataset.DESCR
+
+
+# As OpenML calls columns that have another name here.
+OPENML = {
+    "adult": {"educational-num": "education-num", "gender": "sex", "income": "class"},
+    "bank_marketing": {"y": "Class"},
+    "phishing": {},
+    "covtype": {"Cover_Type": "class"},
+    "default_credit": {"default": "y"},
+}
+NUMBERED = {"bank_marketing": "V", "default_credit": "x"}
 
 
 @pytest.fixture
@@ -320,3 +334,71 @@ def test_two_companies_without_pandas(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"skvfl\[frames\]"):
         make_two_companies(n_samples=20)
+
+
+def as_openml_has_it(name, data_home):
+    """The file's rows as ``fetch_openml`` gives them."""
+    path = data_home / _DATASETS[name].file
+    frame = pd.read_csv(path, nrows=500, na_values="?")
+    frame = frame.drop(columns="ID", errors="ignore")
+    names = dict(OPENML[name])
+    columns = [each for each in frame.columns if each not in names]
+    if name in NUMBERED:
+        names |= {each: f"{NUMBERED[name]}{i}" for i, each in enumerate(columns, 1)}
+    frame = frame.rename(columns=names)
+    if name == "bank_marketing":
+        frame["Class"] = frame["Class"].map({"no": "1", "yes": "2"})
+    # Codes are categories of text there.
+    nominal = [
+        column
+        for column in frame.columns
+        if name == "phishing" or not pd.api.types.is_numeric_dtype(frame[column])
+    ]
+    for column in {*nominal, frame.columns[-1]}:
+        frame[column] = frame[column].astype("category").cat.rename_categories(str)
+    return frame
+
+
+@pytest.mark.parametrize("name", [name for name in OPENML if name != "covtype"])
+def test_what_is_downloaded_is_the_file(name, data_home, no_folder, monkeypatch):
+    fetched = as_openml_has_it(name, data_home)
+    asked = []
+
+    def fetch_openml(**settings):
+        asked.append(settings["data_id"])
+        return Bunch(frame=fetched)
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
+    downloaded = load(name, download_if_missing=True)
+    local = load(name, data_home=data_home)
+    assert_sound(downloaded)
+    assert len(asked) == 1
+    assert downloaded.parties == local.parties
+    for ours, theirs in (
+        (downloaded.data.columns.tolist(), local.data.columns.tolist()),
+        (downloaded.target[:200].tolist(), local.target[:200].tolist()),
+    ):
+        assert ours == theirs
+    first, second = (
+        each.data[:200].astype(object).where(each.data[:200].notna(), None)
+        for each in (downloaded, local)
+    )
+    assert first.to_numpy().tolist() == second.to_numpy().tolist()
+    # The folder comes first, where it has the file.
+    load(name, data_home=data_home, download_if_missing=True, n_rows=50)
+    assert len(asked) == 1
+
+
+def test_without_a_network_the_cure_is_said(no_folder, monkeypatch):
+    def fails(**settings):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fails)
+    with pytest.raises(
+        ConnectionError, match=r"connection to openml.org, or set SKVFL"
+    ):
+        load("adult", download_if_missing=True)
+    with pytest.raises(ValueError, match=r"'susy' cannot be downloaded.*'adult'"):
+        load("susy", download_if_missing=True)
+    with pytest.raises(FileNotFoundError, match="set download_if_missing=True"):
+        load("adult")

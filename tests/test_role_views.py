@@ -40,6 +40,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl._random import seed_party
 from skvfl.nn._streams import private_generator
@@ -80,6 +82,10 @@ ESTIMATORS = {
     "APC-VFL": APCVFLClassifier(**ENCODERS),
     "APC-VFL, joint": APCVFLClassifier(inference="joint", **ENCODERS),
     "APC-VFL, regression": APCVFLRegressor(distillation="prediction", **ENCODERS),
+    "Boosting": VFLBoostingClassifier(max_iter=4),
+    "Boosting, regression": VFLBoostingRegressor(
+        max_iter=4, label_epsilon=2.0, target_range=(-50, 100), early_stopping=True
+    ),
     "TabVFL": TabVFLClassifier(**TABNET),
     "TabVFL, local": TabVFLClassifier(design="local", **TABNET),
     "TabVFL, local encoder": TabVFLRegressor(design="local_encoder", **TABNET),
@@ -366,7 +372,12 @@ def test_passive_parties_of_one_round_receive_nothing(name):
 
 
 # Not vFedSec, whose messages are masked, nor what hardly shows to who may see it.
-IN_THE_CLEAR = [n for n in ESTIMATORS if "vFedSec" not in n and n != "TabVFL, local"]
+# Nor trees, whose columns show in sums and in sides of splits: see test_boosting.py.
+IN_THE_CLEAR = [
+    n
+    for n in ESTIMATORS
+    if not n.startswith(("vFedSec", "Boosting")) and n != "TabVFL, local"
+]
 
 
 @pytest.mark.parametrize("name", IN_THE_CLEAR)

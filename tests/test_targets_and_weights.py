@@ -443,7 +443,12 @@ def test_masked_masks_of_rows(estimator):
     refused(estimator, truth(estimator), "aligned.* is a masked", aligned=known)
 
 
-@each([*CLASSIFIERS[2:], *REGRESSORS[2:]])
+BATCHED = [
+    e for e in CLASSIFIERS[2:] + REGRESSORS[2:] if "batch_size" in e.get_params()
+]
+
+
+@each(BATCHED)
 def test_batches_without_any_weight(estimator):
     weights = np.zeros(N)
     weights[[0, 1]] = weights[[np.argmax(LABELS), np.argmin(LABELS)]] = 1

@@ -201,7 +201,12 @@ def figures(plan):
                 model.fit(seen[train], y[known][train])
                 runs["unseen"][method].append(100 * model.score(fresh, y[new]))
                 if method in (MSE, MAE):
-                    target = vfl._join(table[aligned])
+                    # What the encoder imitates: of the same encoders, joined.
+                    joint = encoders(method, parties, seed).set_params(
+                        inference="joint"
+                    )
+                    joint.fit(table, y[known], aligned=aligned)
+                    target = joint.transform(table[aligned])
                     error = np.square(target - seen[aligned]).sum()
                     variance = np.square(target - target.mean(0)).sum()
                     distance[method].append(float(error / variance))

@@ -76,6 +76,10 @@ class AutoencoderTransformer(
         From ``torch.optim``; Adam by default.
     weight_decay : float, default=0.0
         Of the optimiser: for Adam, half the weight of the squared parameters.
+    callbacks : list of skorch.callbacks.Callback or None, default=None
+        Called while training, as by skorch.
+    device : str, default="cpu"
+        Where to train, as torch names it.
     random_state : int, RandomState instance or None, default=None
         Seed of the first weights and of the order of rows. ``None`` takes fresh entropy
         from the operating system.
@@ -134,6 +138,8 @@ class AutoencoderTransformer(
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "callbacks": [list, None],
+        "device": [str],
         "random_state": ["random_state"],
     }
 
@@ -149,6 +155,8 @@ class AutoencoderTransformer(
         lr=1e-3,
         optimizer=None,
         weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         random_state=None,
     ):
         self.n_components = n_components
@@ -160,6 +168,8 @@ class AutoencoderTransformer(
         self.lr = lr
         self.optimizer = optimizer
         self.weight_decay = weight_decay
+        self.callbacks = callbacks
+        self.device = device
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -223,6 +233,8 @@ class AutoencoderTransformer(
             sequence=to_rows,
             optimizer=self.optimizer,
             weight_decay=self.weight_decay,
+            callbacks=self.callbacks,
+            device=self.device,
             report=end_epoch,
         )
         self.n_iter_ = len(self.loss_curve_)

@@ -80,6 +80,13 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         From ``torch.optim``, for all default encoders; Adam by default.
     weight_decay : float, default=0.0
         Of the optimiser of all default encoders.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's encoders; a dict gives
+        each party its own by name. An encoder that is given has its own.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -184,6 +191,8 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         lr=1e-3,
         optimizer=None,
         weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -203,6 +212,8 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
             lr=lr,
             optimizer=optimizer,
             weight_decay=weight_decay,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )
@@ -374,6 +385,13 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         From ``torch.optim``, for all default encoders; Adam by default.
     weight_decay : float, default=0.0
         Of the optimiser of all default encoders.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's encoders; a dict gives
+        each party its own by name. An encoder that is given has its own.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -459,6 +477,8 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
         lr=1e-3,
         optimizer=None,
         weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -478,6 +498,8 @@ class APCVFLRegressor(VFLRegressorMixin, _BaseAPCVFL):
             lr=lr,
             optimizer=optimizer,
             weight_decay=weight_decay,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )

@@ -80,7 +80,9 @@ class PassiveSettings(Settings, role="apc.passive"):
     def make(self, member):
         """A party with an encoder of its own."""
         return EncoderParty(
-            member.name, member.transformer(self.transformer), self.local_encoder
+            member.name,
+            member.transformer(self.transformer),
+            member.lend(self.local_encoder),
         )
 
 
@@ -114,9 +116,9 @@ class ActiveSettings(PassiveSettings, role="apc.active"):
         return ActiveParty(
             member.name,
             member.transformer(self.transformer),
-            self.local_encoder,
-            self.joint_encoder,
-            self.active_encoder,
+            member.lend(self.local_encoder),
+            member.lend(self.joint_encoder),
+            member.lend(self.active_encoder),
             model,
             teacher,
             self.distillation,

@@ -75,6 +75,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "lr": [Interval(Real, 0, None, closed="neither")],
         "optimizer": [callable, None],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
     }
 
     def __init__(
@@ -95,6 +97,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         lr=1e-3,
         optimizer=None,
         weight_decay=0.0,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -113,6 +117,8 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.lr = lr
         self.optimizer = optimizer
         self.weight_decay = weight_decay
+        self.callbacks = callbacks
+        self.device = device
         self.transport = transport
         self.random_state = random_state
 

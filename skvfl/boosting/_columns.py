@@ -86,7 +86,7 @@ class Bins:
 
     def __init__(self, transformer, max_bins, stream):
         self.missing = max_bins
-        self._transformer = transformer
+        self.transformer = transformer
         self._stream = stream
 
     def fit(self, block, rows=slice(None)):
@@ -99,9 +99,9 @@ class Bins:
         rows : ndarray of int, default=slice(None)
             Rows whose values are cut between; the others are binned all the same.
         """
-        columns = self._numbers(self._transformer.fit_transform, block)
+        columns = self._numbers(self.transformer.fit_transform, block)
         self.categorical = getattr(
-            self._transformer, "categorical_", np.zeros(columns.shape[1], bool)
+            self.transformer, "categorical_", np.zeros(columns.shape[1], bool)
         )
         sample = columns[rows]
         if len(sample) > MOST_SORTED:
@@ -118,7 +118,7 @@ class Bins:
 
     def look_up(self, block):
         """The bin of each cell of another block."""
-        return self._bin(self._numbers(self._transformer.transform, block))
+        return self._bin(self._numbers(self.transformer.transform, block))
 
     def _numbers(self, method, block):
         columns = run(method, block)

@@ -181,6 +181,11 @@ class Growing:
 
     def end(self):
         """The trees, and the losses of the model with them."""
+        # A loss that overflows is refused where the protocol runs, with a cure.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._end()
+
+    def _end(self):
         lessons, rate = self._lessons, self._said.learning_rate
         own_slopes = None
         if lessons.are_private:

@@ -6,6 +6,9 @@ import numpy as np
 
 from skvfl._sklearn import HistogramBuilder, n_threads
 
+# Cells of which the sums are worth several threads.
+LARGE = 500_000
+
 
 class Histograms:
     """Adds up the derivatives of a loss by a party's bins.
@@ -53,6 +56,9 @@ class Histograms:
         """
         if self._builder is None:
             return self._count(rows)
+        # To wake threads takes longer than to add up a small node without them.
+        is_small = len(rows) * self._bins.shape[1] < LARGE
+        self._builder.n_threads = 1 if is_small else n_threads()
         # Its base is an array already; to read what it says of itself takes longer than
         # the sums of a small node.
         table = self._builder.compute_histograms_brute(rows).base.reshape(-1)

@@ -27,7 +27,10 @@ class SquaredError:
     constant = True
 
     def __init__(self, values, weights):
-        self.values, self.weights = values, weights
+        # A power of two, so that nothing is rounded: derivatives cross in single
+        # precision, which very large and very small targets leave.
+        self.unit = 2.0 ** np.frexp(np.abs(values).max(initial=0) or 1.0)[1]
+        self.values, self.weights = values / self.unit, weights
 
     def start(self, rows):
         """What every row is scored before there is a tree, from some rows."""
@@ -40,7 +43,8 @@ class SquaredError:
 
     def mean(self, scores, rows):
         """Mean loss of some rows."""
-        losses = 0.5 * (scores[0, rows] - self.values[rows]) ** 2
+        errors = (scores[0, rows] - self.values[rows]) * self.unit
+        losses = 0.5 * errors**2
         return float(np.average(losses, weights=self._of(rows)))
 
     @staticmethod
@@ -67,6 +71,10 @@ class LogLoss(SquaredError):
     """The log loss of two classes; one output."""
 
     constant = False
+    unit = 1.0
+
+    def __init__(self, values, weights):
+        self.values, self.weights = values, weights
 
     def start(self, rows):
         """The logit of how often the second class comes."""
@@ -96,7 +104,7 @@ class LogLoss(SquaredError):
         return np.column_stack([1 - second, second])
 
 
-class MultinomialLoss(SquaredError):
+class MultinomialLoss(LogLoss):
     """The log loss of several classes; one output for each.
 
     Parameters
@@ -106,8 +114,6 @@ class MultinomialLoss(SquaredError):
     n_classes : int
         How many there are.
     """
-
-    constant = False
 
     def __init__(self, values, weights, n_classes):
         super().__init__(values, weights)
@@ -138,6 +144,13 @@ class MultinomialLoss(SquaredError):
     def answers(scores):
         """Probabilities of the classes."""
         return softmax(scores, axis=0).T
+
+
+def answers_of(n_classes):
+    """What turns scores into answers, for so many classes or for a target."""
+    if n_classes is None:
+        return SquaredError.answers
+    return LogLoss.answers if n_classes == 2 else MultinomialLoss.answers
 
 
 def loss_of(values, n_classes, weights):

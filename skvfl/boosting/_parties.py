@@ -131,6 +131,7 @@ class TreeParty(Party):
     def __init__(self, name, bins, least):
         super().__init__(name)
         self._bins = bins
+        self._transformer = None if bins is None else bins.transformer
         self._least = least
         self._splits = []
 
@@ -336,7 +337,8 @@ class ActiveTreeParty(TreeParty):
         lessons = self.held(Lessons)
         self.hold(Growing(lessons, columns, self._said))
         n_classes = self.held(Holding).labels.n_classes
-        self._forest = Forest(list(columns), n_classes, lessons.own_start)
+        own = lessons.own
+        self._forest = Forest(list(columns), n_classes, lessons.own_start, own.unit)
 
     @operation
     def begin_iteration(self):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skvfl.boosting._losses import loss_of
+from skvfl.boosting._losses import answers_of
 from skvfl.boosting._splits import LEAST_HESSIAN, TINY
 
 LEAF = -1
@@ -76,6 +76,8 @@ class Forest:
         Number of classes; None for a target.
     start : ndarray of shape (n_outputs,)
         What every row is scored before there is a tree.
+    unit : float
+        What scores of a target are numbers of.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class Forest:
     names: list[str]
     n_classes: int | None
     start: np.ndarray
+    unit: float
     trees: list[list[Tree]] = field(default_factory=list)
 
     def n_splits(self):
@@ -100,7 +103,7 @@ class Forest:
         for grown in self.trees:
             for score, tree in zip(scores, grown, strict=True):
                 tree.add_to(score, sides)
-        return loss_of(None, self.n_classes, None).answers(scores)
+        return answers_of(self.n_classes)(scores * self.unit)
 
 
 def unpack(bits, n_rows):

@@ -11,6 +11,8 @@ import numpy as np
 import sklearn.datasets
 from sklearn.utils import Bunch, resample
 
+from skvfl.datasets._openml import FETCHED, fetch
+
 
 class _Dataset(NamedTuple):
     """Where a data set lies and who holds what.
@@ -259,11 +261,18 @@ _DATASETS = {
 }
 
 
-def load(name, *, data_home=None, n_rows=None, random_state=0):
+def load(
+    name,
+    *,
+    data_home=None,
+    download_if_missing=False,
+    n_rows=None,
+    random_state=0,
+):
     """Load a data set together with a vertical split of its columns.
 
-    Two data sets come with scikit-learn; the others are read from a local folder.
-    Nothing is downloaded.
+    Two data sets come with scikit-learn; the others are read from a local folder, and
+    some can be downloaded. Nothing is unless it is asked for.
 
     Parameters
     ----------
@@ -277,6 +286,11 @@ def load(name, *, data_home=None, n_rows=None, random_state=0):
     data_home : str or path-like, default=None
         The folder. By default the one that the environment variable ``SKVFL_DATA``
         names.
+    download_if_missing : bool, default=False
+        Whether to fetch a data set that is in no folder from OpenML, into
+        scikit-learn's cache: ``"adult"``, ``"bank_marketing"``, ``"phishing"``,
+        ``"covtype"``, ``"default_credit"`` and, from where scikit-learn has it,
+        ``"california_housing"``. Of the others the folder has samples.
     n_rows : int, default=None
         Take a random sample of this many rows, stratified by class in
         classification. All rows by default.
@@ -296,6 +310,8 @@ def load(name, *, data_home=None, n_rows=None, random_state=0):
     ------
     FileNotFoundError
         If the folder is not given, or does not hold the file.
+    ConnectionError
+        If it cannot be downloaded.
     ValueError
         If there is no such data set, its file has other columns than the published
         one, or it has fewer than `n_rows` rows.
@@ -318,13 +334,14 @@ def load(name, *, data_home=None, n_rows=None, random_state=0):
     if name not in _DATASETS:
         raise ValueError(f"There is no data set {name!r}; choose from {[*_DATASETS]}.")
     dataset = _DATASETS[name]
-    frame = _read(name, dataset, data_home)
+    frame = _read(name, dataset, data_home, download_if_missing)
     # Before the target is taken off, because the sample is stratified by it.
     if n_rows is not None:
         frame = _sample(frame, name, dataset, n_rows, random_state)
     target = frame.pop(dataset.target)
     # A copy, because pandas would warn whoever writes into a part of the file's frame.
-    data = frame.drop(columns=list(dataset.drop)).copy()
+    # Not every source has columns that are left out.
+    data = frame.drop(columns=list(dataset.drop), errors="ignore").copy()
     features = data.columns.tolist()
     return Bunch(
         data=data,
@@ -374,7 +391,7 @@ def _folder(data_home):
     return Path(data_home).expanduser() if data_home else None
 
 
-def _read(name, dataset, data_home):
+def _read(name, dataset, data_home, downloads):
     try:
         # Imported here, because pandas is an extra that the estimators do without.
         import pandas
@@ -384,10 +401,19 @@ def _read(name, dataset, data_home):
     if dataset.file is None:
         return getattr(sklearn.datasets, f"load_{name}")(as_frame=True).frame
     folder = _folder(data_home)
+    if downloads and not (folder and (folder / dataset.file).is_file()):
+        if name not in FETCHED:
+            raise ValueError(
+                f"{name!r} cannot be downloaded, because its file is a sample of what "
+                f"is public; those that can are {[*FETCHED]}."
+            )
+        return fetch(name, dataset.target)
     cure = (
         f"Set the environment variable SKVFL_DATA to a folder that holds "
         f"{dataset.file}, or pass that folder as data_home."
     )
+    if name in FETCHED:
+        cure += " Or set download_if_missing=True, which fetches it."
     if folder is None:
         raise FileNotFoundError(f"No folder to read {name!r} from. {cure}")
     if not (folder / dataset.file).is_file():

@@ -51,6 +51,11 @@ class Member:
         organisation with a table of its own should look at them.
     ids : array-like of str or int, default=None
         The id of each row of its table, where it has ids; by them rows are agreed on.
+    device : str, default="cpu"
+        Where it trains its networks. No setting that is sent speaks of it, because it
+        is a matter of its own machine.
+    callbacks : list of skorch.callbacks.Callback, default=()
+        Its own, which hear of its training.
     party : Party or None, default=None
         The party of the run that is open; :meth:`open` makes it.
     listed : tuple or None, default=None
@@ -80,6 +85,8 @@ class Member:
     kept: Any = field(default_factory=dict)
     agree: Callable[[Settings], None] | None = None
     ids: Any = None
+    device: str = "cpu"
+    callbacks: Any = ()
     # Made by ``open``.
     party: Party | None = None
     # The list that was asked for last, by its name, and its rows.
@@ -127,6 +134,24 @@ class Member:
         if isinstance(said, str):
             seed_party(transformer, self.stream("prepare"), self.name)
         return transformer
+
+    def lend(self, encoder: Any) -> Any:
+        """An encoder with this organisation's device and callbacks, if it can.
+
+        Parameters
+        ----------
+        encoder : transformer or None
+            What is set in it by its own parameters stays.
+        """
+        if not hasattr(encoder, "get_params"):
+            return encoder
+        for key, value in encoder.get_params().items():
+            own = key.rpartition("__")[2]
+            if own == "device" and value == "cpu" and self.device != "cpu":
+                encoder.set_params(**{key: self.device})
+            if own == "callbacks" and not value and self.callbacks:
+                encoder.set_params(**{key: list(self.callbacks)})
+        return encoder
 
     def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Carry out an operation: open a run, or what the run's party offers.
@@ -282,6 +307,7 @@ class Member:
         self.holding = Holding(np.empty((0, 0)))
         self.streams = {}
         self.own = {}
+        self.callbacks = ()
         self.ids = self.listed = None
 
 

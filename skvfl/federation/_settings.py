@@ -70,7 +70,13 @@ _KNOWN = {
 }
 # What others may not set: to keep copies of cells in files, or to read some; to start
 # processes; to write into the table itself.
-_AT_HOME = {"memory": None, "n_jobs": None, "callbacks": None, "copy": True}
+_AT_HOME = {
+    "memory": None,
+    "n_jobs": None,
+    "callbacks": None,
+    "device": "cpu",
+    "copy": True,
+}
 _REGISTERED: dict[str, Any] = {}
 _ROLES: dict[str, type[Settings]] = {}
 
@@ -138,6 +144,10 @@ def in_words(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | str):
         return value
+    # Before the kinds of numbers, which take long to rule out: every member is told of
+    # all others.
+    if type(value) is list:
+        return [in_words(each) for each in value]
     if isinstance(value, np.bool_ | Integral | Real):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, tuple):
@@ -221,7 +231,7 @@ def _parameters(name: str, words: Any) -> dict[str, Any]:
 
 def _at_home(params: Mapping[str, Any]) -> str | None:
     """Name of a parameter that is set, and not for others to set."""
-    found = [key for key, due in _AT_HOME.items() if params.get(key, due) is not due]
+    found = [key for key, due in _AT_HOME.items() if params.get(key, due) != due]
     return found[0] if found else None
 
 

@@ -465,7 +465,10 @@ def lent(party: Party | Member) -> Party:
     made = party.party if isinstance(party, Member) else party
     assert made is not None
     # Deep, because training goes on in the same networks.
-    return copy.deepcopy(made.again())
+    party = copy.deepcopy(made.again())
+    # As it would come home.
+    party.release()
+    return party
 
 
 def answer(

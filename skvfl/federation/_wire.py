@@ -152,19 +152,26 @@ def _deliver(node: Any, copy: bool, arrays: list[np.ndarray]) -> tuple[Any, int]
         return node, len(str(node))
     if kind is float and isfinite(node):
         return node, len(repr(node))
-    if isinstance(node, dict):
+    if kind is dict or isinstance(node, dict):
         size = len('{"dict":[]}') + max(len(node) - 1, 0)
         entries = {}
         for key, item in node.items():
-            key = _key(key)
-            entries[key], length = _deliver(item, copy, arrays)
+            if type(key) is not str:
+                key = _key(key)
+            if type(item) is str or item is None:
+                entries[key], length = item, _text_length(item)
+            else:
+                entries[key], length = _deliver(item, copy, arrays)
             size += _text_length(key) + len("[,]") + length
         return entries, size
-    if isinstance(node, list | tuple):
+    if kind is list or isinstance(node, list | tuple):
         size = len("[]") + max(len(node) - 1, 0)
         items = []
         for each in node:
-            item, length = _deliver(each, copy, arrays)
+            if type(each) is str or each is None:
+                item, length = each, _text_length(each)
+            else:
+                item, length = _deliver(each, copy, arrays)
             items.append(item)
             size += length
         return items, size

@@ -70,8 +70,13 @@ def make_plan(once, encoders, n_rows):
     if once.epsilon is None:
         return None
     _question_delta(once.delta, n_rows)
+    if once.warm_start:
+        raise ValueError(
+            "warm_start cannot be used with a budget: a second fit on the same rows "
+            "spends again, and its account would not have the first one"
+        )
     # Noise by the longest gradient would let one row move the noise of all others.
-    forbidden = ["early_stopping", "weight_decay", "gradient_noise"]
+    forbidden = ["early_stopping", "weight_decay", "gradient_noise", "callbacks"]
     require_plain_steps("the host", once, forbidden)
 
     learning = [
@@ -123,6 +128,11 @@ def _run(parties, settings, n_epochs, n_rows):
 
 def require_plain_steps(who, settings, forbidden):
     """Refuse settings that private training has no use for."""
+    if getattr(settings, "device", "cpu") != "cpu":
+        raise ValueError(
+            f"device of {who} cannot be used with a budget: private training runs on "
+            "the CPU; leave it at its default"
+        )
     for name in ["optimizer", *forbidden]:
         if getattr(settings, name):
             raise ValueError(

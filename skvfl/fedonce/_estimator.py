@@ -77,6 +77,19 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the host's networks of the last fit, for
+        ``max_epochs`` more epochs and with new optimisers, and then with split epochs.
+        The guests send what their encoders of the last fit make of the rows, with the
+        same noise; what prepares the columns stays as it was. Not with a budget.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the host's networks; a dict gives each
+        party its own by name, and a guest's are those of its encoder. In split epochs
+        they see no rows, and guests' no losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU, where private training runs, too.
     n_split_epochs : int, default=0
         Epochs of split learning after the one round: multi-round FedOnce. The guests'
         networks, which a :class:`NoiseAsTargetsEncoder` has, go on as they are.
@@ -218,6 +231,9 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
+        callbacks=None,
+        device="cpu",
         n_split_epochs=0,
         representation_noise=0.0,
         gradient_noise=0.0,
@@ -248,6 +264,9 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             n_split_epochs=n_split_epochs,
             representation_noise=representation_noise,
             gradient_noise=gradient_noise,
@@ -382,6 +401,19 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
         Fraction of the rows held out.
     n_iter_no_change : int, default=10
         Epochs without improvement before stopping.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the host's networks of the last fit, for
+        ``max_epochs`` more epochs and with new optimisers, and then with split epochs.
+        The guests send what their encoders of the last fit make of the rows, with the
+        same noise; what prepares the columns stays as it was. Not with a budget.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the host's networks; a dict gives each
+        party its own by name, and a guest's are those of its encoder. In split epochs
+        they see no rows, and guests' no losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU, where private training runs, too.
     n_split_epochs : int, default=0
         Epochs of split learning after the one round: multi-round FedOnce. The guests'
         networks, which a :class:`NoiseAsTargetsEncoder` has, go on as they are.

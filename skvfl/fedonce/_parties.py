@@ -10,16 +10,17 @@ import torch
 
 from skvfl._random import keyed_noise
 from skvfl._rows import rows_without_values
-from skvfl.exceptions import ShareableError, StateError
+from skvfl.exceptions import ShareableError, StateError, TrainingError
 from skvfl.federation import Holding, Settings, operation, serving
-from skvfl.federation._party import run
+from skvfl.federation._party import Earlier, run
 from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder, fit_privately
 from skvfl.nn._apart import JointNetwork, keep_apart
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import trainer
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._private import PrivateSGD, PrivateSteps, PrivateTraining
-from skvfl.nn._steps import TINY, public_order, tensor
+from skvfl.nn._steps import TINY, check_parameters, public_order, tensor
 from skvfl.nn._training import Training
 from skvfl.privacy import SampledGaussian
 from skvfl.splitnn._parties import GradientNoise, Inputs, SplitParty, TopParty
@@ -126,7 +127,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
 
     def make(self, member):
         """A guest, with an encoder and a key of its own."""
-        encoder = self.local_encoder
+        encoder = member.lend(self.local_encoder)
         if self.max_grad_norm is not None and isinstance(
             encoder, NoiseAsTargetsEncoder
         ):
@@ -139,7 +140,7 @@ class GuestSettings(Settings, role="fedonce.guest"):
             encoder,
             self.representation_noise,
             member.stream("keys").generate_state(8).tobytes(),
-            _optimize(self),
+            _optimize(self, member),
             member.stream("models"),
         )
         # Held for this run and not kept: whoever has the stream can take the noise off.
@@ -182,7 +183,7 @@ class HostSettings(Settings, role="fedonce.host"):
             Build(
                 self.bottom, self.cut_width, name="bottom", trains=False, check=check
             ),
-            _optimize(self),
+            _optimize(self, member),
             member.stream("models"),
             Build(self.top, codec.n_outputs, name="top", check=check),
             codec,
@@ -208,15 +209,18 @@ class SplitSettings(Settings, role="fedonce.split"):
         # Another stream than in the one round: the same noise twice would cancel in a
         # difference.
         party = member.go_on()
+        party._optimize = party._optimize.on(member.device, member.callbacks)
         party.hold(Afterwards(member.stream("afterwards")))
         if self.gradient_noise:
             party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
         return party
 
 
-def _optimize(told):
+def _optimize(told, member):
     """A party's own optimiser for split learning."""
-    return Optimize(told.optimizer, told.lr, weight_decay=told.weight_decay)
+    decay = {"weight_decay": told.weight_decay}
+    optimize = Optimize(told.optimizer, told.lr, **decay)
+    return optimize.on(member.device, member.callbacks)
 
 
 def _run_of(fields):
@@ -233,6 +237,18 @@ class _SplitPart(SplitParty):
         """Draw the rows of the next step; their number."""
         self.hold(Drawn(self.held(NoisySteps).steps.draw()))
         return len(self.held(Drawn).rows)
+
+    @operation
+    def finish(self):
+        """Refuse models that training has spoilt; more epochs may follow."""
+        for model in self._models().values():
+            check_parameters(model)
+
+    @operation
+    def end_split(self):
+        """Tell the callbacks that split learning ends."""
+        if (watch := self._watch) is not None:
+            watch.finish()
 
     def _hold_optimizer(self):
         """An optimiser of its own; gradients of earlier training are forgotten."""
@@ -294,8 +310,11 @@ class GuestParty(_SplitPart):
             raise StateError("it has learnt in this run already")
         # A table without any value is how a guest is absent; zeros stand for it.
         self._require_values()
-        inputs = run(self._transformer.fit_transform, self.held(Holding).block)
         told = self.held(OneRound).told
+        if self._goes_on():
+            self.hold(Ran(None))
+            return self.encode()
+        inputs = run(self._transformer.fit_transform, self.held(Holding).block)
         if told.run is None:
             representation = run(self._encoder.fit_transform, inputs)
             self.hold(Ran(None))
@@ -310,6 +329,20 @@ class GuestParty(_SplitPart):
         # Unlike what is held, this outlives the session, as the encoder does.
         self._has_learnt = True
         return self._add_noise(representation, inputs)
+
+    def _goes_on(self):
+        """Whether the encoder of an earlier fit stays; the host has learnt it."""
+        if not self.holds(Earlier):
+            return False
+        # With another key or deviation, the same rows would be sent with other noise,
+        # and two messages would tell what it hides.
+        if self.held(Earlier).party._noise != self._noise:
+            raise TrainingError(
+                "warm_start=True sends the same noise again, so representation_noise "
+                "must be that of the last fit"
+            )
+        self._has_learnt = True
+        return self.take_over("_transformer", "_encoder", "_key")
 
     @operation
     def spent(self):
@@ -394,6 +427,11 @@ class GuestParty(_SplitPart):
         # Rows serve one step, because steps are counted as their rows are drawn.
         self.drop(Drawn)
 
+    def release(self):
+        """Drop what belongs to one run, and bring the encoder's network to the CPU."""
+        super().release()
+        bring_home(getattr(self._encoder, "module_", None))
+
     @property
     def _bottom(self):
         # The encoder's own: what split learning makes of it is what encodes later.
@@ -466,27 +504,52 @@ class HostParty(_SplitPart, TopParty):
         received : dict of str to ndarray
             Every guest's representation.
         """
-        # Means and deviations of rows are a release that nobody accounts for.
-        private = self.held(OneRound).told.run is not None
-        scale = _as_it_is if private else _mean_and_deviation
-        self._scales = {name: scale(sent) for name, sent in received.items()}
+        goes_on = self._goes_on(received)
+        if not goes_on:
+            # Means and deviations of rows are a release that nobody accounts for.
+            private = self.held(OneRound).told.run is not None
+            scale = _as_it_is if private else _mean_and_deviation
+            self._scales = {name: scale(sent) for name, sent in received.items()}
         cuts = {name: tensor(sent) for name, sent in received.items()}
         # Standardised once, as representations do not change while the host trains.
         inputs = [cut.numpy() for cut in self._standardised(cuts).values()]
-        self._names = list(received)
-        width = sum(sent.shape[1] for sent in inputs)
+        if self._transformer is not None:
+            prepare = self._transformer
+            prepare = prepare.transform if goes_on else prepare.fit_transform
+            inputs = [run(prepare, self.held(Holding).block), *inputs]
+        if not goes_on:
+            self._build(list(received), inputs)
+        self.hold(Alone(self._begin_training(tuple(inputs))))
+
+    def _goes_on(self, received):
+        """Take the networks of an earlier fit, if this one goes on from it."""
+        parts = ["_top", "_names", "_scales", "_codec"]
+        if self._transformer is not None:
+            parts += ["_transformer", "_bottom"]
+        if not self.take_over(*parts):
+            return False
+        if self._scales.keys() != received.keys():
+            raise TrainingError(
+                f"warm_start=True goes on with the guests {[*self._scales]}, and "
+                f"{[*received]} have answered: set warm_start=False"
+            )
+        return True
+
+    def _build(self, guests, inputs):
+        """Networks for the own columns, if there are any, and what guests sent."""
         # The local network before the head: its width is part of the head's input, and
         # both draw from one stream.
         if self._transformer is not None:
-            own = run(self._transformer.fit_transform, self.held(Holding).block)
+            own, *inputs = inputs
             self._bottom = self._build_bottom(own.shape[1], self._generator)
             # Zeros: a network of the user's own could keep what it is asked.
             with torch.inference_mode():
-                width += self._bottom.eval()(torch.zeros(1, own.shape[1])).shape[1]
-            inputs = [own, *inputs]
-            self._names = [self.name, *self._names]
+                width = self._bottom.eval()(torch.zeros(1, own.shape[1])).shape[1]
+            self._names = [self.name, *guests]
+        else:
+            self._names, width = guests, 0
+        width += sum(sent.shape[1] for sent in inputs)
         self._top = self._build_top(width, self._generator)
-        self.hold(Alone(self._begin_training(tuple(inputs))))
 
     def _begin_training(self, inputs):
         """Training of the local network and the head, by noisy steps if so told."""
@@ -512,6 +575,9 @@ class HostParty(_SplitPart, TopParty):
             "n_iter_no_change",
         ):
             settings[name] = getattr(told, name)
+        # Its own machine's: no setting speaks of them.
+        settings["device"] = self._optimize.device
+        settings["callbacks"] = list(self._optimize.callbacks) or None
         return Training(network, inputs, targets, sequence=sequence, **settings)
 
     @operation

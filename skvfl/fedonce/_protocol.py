@@ -74,6 +74,9 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "local_encoder": [HasMethods(["fit_transform", "transform"]), dict, None],
         "bottom": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
@@ -112,6 +115,9 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         early_stopping=False,
         validation_fraction=0.1,
         n_iter_no_change=10,
+        warm_start=False,
+        callbacks=None,
+        device="cpu",
         n_split_epochs=0,
         representation_noise=0.0,
         gradient_noise=0.0,
@@ -140,6 +146,9 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.n_split_epochs = n_split_epochs
         self.representation_noise = representation_noise
         self.gradient_noise = gradient_noise
@@ -164,7 +173,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.communication_ = log = CommunicationLog()
         with Course(self, X, y, n_tasks) as course:
             members = self._make_members(X, root, labels)
-            open_one = self._one_by_one(members, self._opening(members), fitting=True)
+            opening = self._opening(members, fitted=self._earlier)
+            open_one = self._one_by_one(members, opening, fitting=True)
             # The host's session stays open over the one round, because it learns from
             # what the guests send; a guest's is its own, so that one who dies takes
             # nobody along.
@@ -349,7 +359,8 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _train_host(self, session, received, guests, course):
         """The host learns alone from what it has received."""
         host = self._active
-        self.loss_curve_, self.validation_loss_curve_ = [], []
+        before = 0 if self._earlier is None else self.n_iter_
+        self._begin_curves()
         # With a budget a loss is no part of a reply that is expected, so none crosses.
         said = {"stops": Count(0, 1)}
         if self.epsilon is None:
@@ -362,7 +373,7 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             # What was spent until an interrupt would have to be found out from all.
             task = course.begin("epoch", may_end=self._plan is None)
             epoch = session.ask(host, "train_epoch", reply=Fields(said))
-            self.n_iter_ = n_epochs
+            self.n_iter_ = before + n_epochs
             if "train_loss" in epoch:
                 self.loss_curve_.append(epoch["train_loss"])
             if "valid_loss" in epoch:
@@ -398,17 +409,24 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             )
         seeds = [int_seed(each) for each in to_epochs.spawn(self.n_split_epochs)]
         so_far = partial(self._so_far, session)
-        tasks = {"so_far": so_far, "may_end": self._plan is None}
-        for i in course.tasks("split epoch", self.n_split_epochs, **tasks):
+        for seed in seeds:
+            task = course.begin("split epoch", may_end=self._plan is None)
             if self._plan is None:
-                self._split_epoch(session, seeds[i], n_rows)
+                self._split_epoch(session, seed, n_rows)
             else:
                 for _ in range(self._plan.per_epoch):
                     self._private_step(session, n_rows)
             # After every epoch, so that spoilt networks end the fit at once.
             session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
+            stop = course.end(task, so_far)
+            if self._plan is None:
+                losses = {"train_loss": self.loss_curve_[-1]}
+                stop |= self._ask_callbacks(session, losses)
+            if stop:
+                break
         if self._plan is None:
+            session.tell("end_split", to=self._listeners)
             return {}
         # Not of the host, for whose steps the plan stands.
         return session.call("spent", to=self.answered_, reply=SPENT)

@@ -225,34 +225,68 @@ class Optimize:
         Norm that longer gradients are scaled down to.
     weight_decay : float, default=0.0
         Of the optimiser.
+    device : str, default="cpu"
+        Where the party trains.
+    callbacks : list of skorch.callbacks.Callback, default=()
+        That hear of the party's steps.
     """
 
-    def __init__(self, optimizer, lr, max_grad_norm=None, weight_decay=0.0):
+    def __init__(
+        self,
+        optimizer,
+        lr,
+        max_grad_norm=None,
+        weight_decay=0.0,
+        device="cpu",
+        callbacks=(),
+    ):
         self.optimizer = optimizer
         self.lr = lr
         self.max_grad_norm = max_grad_norm
         self.weight_decay = weight_decay
+        self.device = device
+        self.callbacks = callbacks
 
     def __call__(self, parameters):
         """Optimiser of these parameters."""
-        # torch's optimisers refuse to have nothing to do; a network without
-        # parameters above a trained cut layer is none the worse for it.
-        own = self.optimizer is not None and parameters
-        optimizer = self.optimizer if own else FusedAdam
-        # Each party clips by the norm of its own gradients: a norm over all would have
-        # to cross, and would tell of the others.
-        settings = {"lr": self.lr}
-        # Told only where it is set, because not every optimiser knows a weight decay.
-        if self.weight_decay:
-            settings["weight_decay"] = self.weight_decay
-        optimizer = optimizer(parameters, **settings)
+        return self.clipped(self._make(parameters, FusedAdam), parameters)
+
+    def plain(self, parameters):
+        """An optimiser of torch's own, whose learning rate a callback may change."""
+        return self._make(parameters, torch.optim.Adam)
+
+    def clipped(self, optimizer, parameters):
+        """An optimiser with the bound on the gradients of these parameters, if any."""
         if self.max_grad_norm is None:
             return optimizer
         return ClippedSteps(optimizer, parameters, self.max_grad_norm)
 
+    def on(self, device="cpu", callbacks=()):
+        """The same on another device and with others' callbacks; none by default."""
+        other = copy.copy(self)
+        other.device, other.callbacks = device, callbacks
+        return other
+
+    def _make(self, parameters, usual):
+        # torch's optimisers refuse to have nothing to do; a network without
+        # parameters above a trained cut layer is none the worse for it.
+        own = self.optimizer is not None and parameters
+        # Its step is for the CPU.
+        if any(parameter.device.type != "cpu" for parameter in parameters):
+            usual = torch.optim.Adam
+        optimizer = self.optimizer if own else usual
+        settings = {"lr": self.lr}
+        # Told only where it is set, because not every optimiser knows a weight decay.
+        if self.weight_decay:
+            settings["weight_decay"] = self.weight_decay
+        return optimizer(parameters, **settings)
+
 
 class ClippedSteps:
     """Steps of an optimiser on gradients of a norm of at most so much.
+
+    Each party clips by the norm of its own gradients: a norm over all would have to
+    cross, and would tell of the others.
 
     Parameters
     ----------
@@ -269,6 +303,11 @@ class ClippedSteps:
         self._parameters = parameters
         self._max_grad_norm = max_grad_norm
         self.zero_grad = optimizer.zero_grad
+
+    @property
+    def param_groups(self):
+        """Those of torch's optimisers."""
+        return self._optimizer.param_groups
 
     def step(self):
         """Scale the gradients down where they are too long, and take a step."""

@@ -169,6 +169,9 @@ class Explicit:
         Added to the gradients, times the parameters.
     """
 
+    # Nobody is told of steps without a graph.
+    watch = None
+
     def __init__(self, networks, lr, weight_decay=0.0):
         self._links = {name: links_of(each) for name, each in networks.items()}
         linear = [x for links in self._links.values() for x in links if type(x) is Link]
@@ -289,26 +292,35 @@ class Recorded:
     ----------
     networks : dict of str to torch.nn.Module
         Any networks.
-    optimize : callable
-        ``optimize(parameters)`` gives the optimiser of all of them.
+    optimize : Optimize
+        Gives the optimiser of all of them, and says where they are trained and who is
+        told of it.
     """
 
     def __init__(self, networks, optimize):
         self._networks = networks
+        self._device = optimize.device
+        self.watch = watch(networks, optimize)
+        # Before an optimiser takes their parameters.
+        for network in networks.values():
+            network.to(self._device)
         self._parameters = [p for n in networks.values() for p in n.parameters()]
-        self._optimizer = optimize(self._parameters)
+        if self.watch is None:
+            self._optimizer = optimize(self._parameters)
+        else:
+            self._optimizer = self.watch.optimizer
 
     def forward(self, name, inputs, further=False):
         """As :meth:`Explicit.forward`."""
-        inputs = inputs.detach().requires_grad_(further)
+        inputs = inputs.detach().to(self._device).requires_grad_(further)
         outputs = self._networks[name](inputs)
-        return outputs.detach(), (inputs, outputs)
+        return outputs.detach().cpu(), (inputs, outputs)
 
     def backward(self, tape, gradient):
         """As :meth:`Explicit.backward`."""
         inputs, outputs = tape
-        outputs.backward(gradient)
-        return inputs.grad
+        outputs.backward(gradient.to(self._device))
+        return None if inputs.grad is None else inputs.grad.cpu()
 
     def rest(self):
         """As :meth:`Explicit.rest`."""
@@ -323,18 +335,39 @@ class Recorded:
         ]
         # Those of the next batch are not added to them, should no step follow.
         self._optimizer.zero_grad()
-        return torch.cat([gradient.detach().ravel() for gradient in gradients])
+        return torch.cat([gradient.detach().ravel() for gradient in gradients]).cpu()
 
     def put(self, vector):
         """As :meth:`Explicit.put`."""
         parts = vector.split([p.numel() for p in self._parameters])
         for parameter, part in zip(self._parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter).clone()
+            # ``to`` alone would copy nothing where it is on the same device.
+            parameter.grad = part.view_as(parameter).clone().to(self._device)
 
     def step(self):
         """Move the parameters that have a gradient."""
+        if self.watch is not None:
+            self.watch.begin_step()
         self._optimizer.step()
         self._optimizer.zero_grad()
+        if self.watch is not None:
+            self.watch.end_step()
+
+
+def watch(networks, optimize):
+    """What tells a party's callbacks of its steps, or None where it has none.
+
+    Parameters
+    ----------
+    networks, optimize
+        As for :class:`Recorded`.
+    """
+    if not optimize.callbacks:
+        return None
+    # Only here: most parties have no callbacks.
+    from skvfl.nn._watched import Watched
+
+    return Watched(networks, optimize, optimize.callbacks, optimize.device)
 
 
 def trainer(networks, optimize):
@@ -354,7 +387,8 @@ def trainer(networks, optimize):
         the default one.
     """
     plain = all(links_of(network) is not None for network in networks.values())
-    if plain and optimize.optimizer is None and optimize.max_grad_norm is None:
+    usual = optimize.optimizer is None and optimize.max_grad_norm is None
+    if plain and usual and optimize.device == "cpu" and not optimize.callbacks:
         return Explicit(networks, optimize.lr, optimize.weight_decay)
     return Recorded(networks, optimize)
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from skvfl.exceptions import TrainingError
+from skvfl.nn._device import device_of
 
 # The least that a sum of weights is divided by: it leaves a loss of zero at zero.
 TINY = torch.finfo(torch.float32).tiny
@@ -87,16 +88,18 @@ def infer(network, inputs, dtype=torch.float64):
     outputs : torch.Tensor
     """
     with torch.inference_mode():
+        # Where the network is, which is no CPU while a party trains on a GPU.
+        device = device_of(network)
         network = in_double(network)
         first, *others = inputs.split(PIECE)
-        outputs = network(first.double()).to(dtype)
+        outputs = network(first.to(device).double()).to("cpu", dtype)
         if not others:
             return outputs
         whole = outputs.new_empty(len(inputs), *outputs.shape[1:])
         whole[:PIECE] = outputs
         for i, piece in enumerate(others, 1):
             rows = slice(i * PIECE, i * PIECE + len(piece))
-            whole[rows] = network(piece.double())
+            whole[rows] = network(piece.to(device).double())
         return whole
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from skvfl.nn._device import device_of
 from skvfl.nn._mlp import linear
 from skvfl.nn._sparsemax import entmax15, sparsemax
 from skvfl.nn._steps import in_double, plainly
@@ -119,7 +120,7 @@ class GhostBatchNorm(nn.Module):
         norm = self.norm
         # What comes back is 1 / sqrt(variance + eps), of the biased variance.
         variances = (scales**-2 - norm.eps).clamp_min_(0) * (n_rows / (n_rows - 1))
-        weights = decay(n_batches, self.momentum, means.dtype)
+        weights = decay(n_batches, self.momentum, means.dtype).to(means.device)
         kept = (1 - self.momentum) ** n_batches
         for running, each in (
             (norm.running_mean, means),
@@ -276,7 +277,9 @@ class RandomObfuscator(nn.Module):
 
     def forward(self, inputs):
         """Inputs with zeros where a cell is hidden, and which ones are."""
+        # The party's stream is that of a CPU, wherever it trains.
         hidden = torch.rand(inputs.shape, generator=self.generator) < self.ratio
+        hidden = hidden.to(inputs.device)
         return inputs.masked_fill(hidden, 0), hidden
 
 
@@ -592,7 +595,8 @@ def explain(encoder, inputs):
     # In double precision, so that rounding does not depend on which rows are asked for
     # together. A copy, because the model itself stays in single precision.
     with torch.inference_mode():
-        return in_double(encoder).explain(inputs.double()).numpy()
+        inputs = inputs.to(device_of(encoder)).double()
+        return in_double(encoder).explain(inputs).cpu().numpy()
 
 
 def feature_transformers(

@@ -12,7 +12,6 @@ from math import ceil, inf
 
 import numpy as np
 import torch
-from skorch import NeuralNet
 from skorch.utils import TeeGenerator
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -22,6 +21,7 @@ from skvfl.exceptions import TrainingError
 from skvfl.nn._apart import JointNetwork, is_apart, is_plain
 from skvfl.nn._autoencoder import Autoencoder, ExplicitAutoencoder
 from skvfl.nn._build import FusedAdam
+from skvfl.nn._device import check_device
 from skvfl.nn._explicit import (
     ExplicitJoint,
     ExplicitModule,
@@ -36,6 +36,7 @@ from skvfl.nn._steps import (
     shared,
     tensor,
 )
+from skvfl.nn._watched import PlainNet
 
 
 def train(module, inputs, targets=None, *, max_epochs, report=None, **settings):
@@ -144,6 +145,7 @@ class Training:
         callbacks=None,
         device="cpu",
     ):
+        check_device(device)
         inputs, targets = _tuple(inputs), _tuple(targets)
         data = [*map(tensor, inputs), *map(shared, targets)]
         if weights is not None:
@@ -157,7 +159,7 @@ class Training:
             weights is not None,
         )
         self._patience = n_iter_no_change
-        self._net = _Net(
+        self._net = PlainNet(
             module,
             _MeanLoss(loss, len(inputs), weights is not None),
             optimizer=partial(
@@ -169,7 +171,8 @@ class Training:
             callbacks=callbacks,
             train_split=None,
             device=device,
-            verbose=0,
+            # Without it ``PrintLog`` prints nothing; nothing else prints by default.
+            verbose=1,
         ).initialize()
         self._passes = None
         if optimizer is None and not callbacks and device == "cpu":
@@ -223,8 +226,8 @@ class Training:
         # Before callbacks hear of the epoch, because they may keep what it has spoilt.
         check_finite(list(losses.values()), self._epoch, net.lr)
         for name, mean in losses.items():
-            net.history.record(name, mean)
-        self.stops = _ends(net, datasets)
+            net.record_loss(name, mean)
+        self.stops = net.end_epoch(**datasets)
         if held_out is not None:
             self._compare(losses["valid_loss"])
         return losses
@@ -253,15 +256,6 @@ class Training:
         net.module_.cpu().eval()
         check_parameters(net.module_)
         return net
-
-
-class _Net(NeuralNet):
-    """skorch's net without the callbacks that it brings itself."""
-
-    # They print and time what nobody reads.
-    @property
-    def _default_callbacks(self):
-        return []
 
 
 def passes_of(module, lr, weight_decay):
@@ -411,16 +405,6 @@ def check_finite(losses, epoch, lr):
             f"the loss of epoch {epoch} is not finite: standardise the columns and the "
             f"targets, or lower the learning rate, lr={lr}"
         )
-
-
-def _ends(net, datasets):
-    """Tell the callbacks that an epoch ends; whether one of them ends training."""
-    try:
-        net.notify("on_epoch_end", **datasets)
-    # skorch's callbacks end training by this exception.
-    except KeyboardInterrupt:
-        return True
-    return False
 
 
 def _tuple(arrays):

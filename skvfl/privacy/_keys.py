@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import operator
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ CONFIRMATION = "key confirmation"
 _KEY = 32
 
 
+# Kept, because whoever draws a graph meets everybody, in every run again.
+@lru_cache(maxsize=4096)
 def fingerprint(public_key: bytes) -> str:
     """SHA-256 of an identity's public key in hexadecimal digits."""
     return hashlib.sha256(public_key).hexdigest()
@@ -49,9 +52,15 @@ def context(*fields: str | int | bytes) -> bytes:
     """Fields in one string of bytes from which they can be told apart."""
     parts: list[bytes] = []
     for field in fields:
-        part = field if isinstance(field, bytes) else str(field).encode()
+        part = field if type(field) is bytes else str(field).encode()
         parts += (len(part).to_bytes(8, "big"), part)
     return b"".join(parts)
+
+
+# Kept, because the keys of all pairs are for the same few purposes.
+@lru_cache(maxsize=4096)
+def _use(purpose: str | bytes, sender: str) -> bytes:
+    return context(purpose, sender)
 
 
 class KeyRing:
@@ -125,7 +134,21 @@ class KeyRing:
     def of(
         cls, name: str, identity: X25519PrivateKey, pinned: Mapping[str, str]
     ) -> KeyRing:
-        """A ring with an identity that the organisation has already."""
+        """A ring with an identity that the organisation has already.
+
+        Parameters
+        ----------
+        name : str
+            Name of the organisation.
+        identity : X25519PrivateKey
+            Its private key.
+        pinned : dict of str to str
+            Fingerprints of peers' identities.
+
+        Returns
+        -------
+        ring : KeyRing
+        """
         ring = cls(name, pinned=pinned)
         ring._adopt(identity)
         return ring
@@ -478,7 +501,7 @@ class _Epoch:
             if peer not in self._extracted:
                 secret = self.secrets[peer]
                 self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
-            info = self.bindings[peer] + context(purpose, sender or "")
+            info = self.bindings[peer] + _use(purpose, sender or "")
             expanded = hmac.digest(self._extracted[peer], info + b"\1", "sha256")
             self._keys[wanted] = expanded
         return self._keys[wanted]

@@ -22,6 +22,7 @@ import hmac
 import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -286,6 +287,8 @@ class Aggregator:
         self._fixed_point = fixed_point
         self._purpose = purpose
         self._terms = _terms(clients, fixed_point, purpose)
+        # By clients, because every cluster counts its own rounds.
+        self._counted = f"{purpose} by {self._clients}"
 
     def total(
         self, messages: Mapping[str, Any], *, round_id: int, tensor_id: int = 0
@@ -348,8 +351,8 @@ class Aggregator:
                     f"{opened[first].shape}",
                 )
         # After the tags have passed: a forged message must not use up the round of the
-        # true one. By clients, because every cluster counts its own rounds.
-        self._ring.claim(f"{self._purpose} by {self._clients}", round_id, tensor_id)
+        # true one.
+        self._ring.claim(self._counted, round_id, tensor_id)
         total = opened[first].copy()
         for client in self._clients[1:]:
             # Unsigned integers wrap, which is the modulus of the masks.
@@ -481,9 +484,15 @@ def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
     # The array is associated data, of which AES-GCM makes no ciphertext; the shape is
     # the text, of which only the tag is sent.
     data = array.reshape(-1).view(np.uint8).data
-    shape = struct.pack(f"<{array.ndim}Q", *array.shape)
+    shape = _packed(array.shape)
     sealed = aead.encrypt(bytes(4) + nonce, shape, data)
     return np.frombuffer(sealed, np.uint8, offset=len(shape))
+
+
+# Kept, because every message of a run has the same few.
+@lru_cache
+def _packed(shape: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<{len(shape)}Q", *shape)
 
 
 def _is_tag(tag: np.ndarray, aead: AESGCM, nonce: bytes, array: np.ndarray) -> bool:

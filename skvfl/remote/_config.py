@@ -184,6 +184,9 @@ class PartyConfig:
     partners : dict of str to Path, default={}
         Certificates of those with whom a peer may bring this organisation together in
         vFedSec, by name; they need not be peers. With any, nobody else is.
+    device : str, default="cpu"
+        Where it trains its networks when it is asked, as torch names it; no peer can
+        say so.
     path : Path
         The file that said all this.
     """
@@ -199,6 +202,7 @@ class PartyConfig:
     audit: Path | None = None
     active: bool = False
     partners: dict[str, Path] = field(default_factory=dict)
+    device: str = "cpu"
     path: Path = field(default=Path())
 
     @classmethod
@@ -295,6 +299,7 @@ class _Reader:
             "store": self._path,
             "audit": self._path,
             "active": _yes_or_no,
+            "device": _text,
             "table": self._table,
             "peers": self._peers,
             "partners": self._partners,

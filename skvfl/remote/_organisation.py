@@ -6,6 +6,7 @@ from typing import Any
 
 from skvfl.exceptions import RefusedError
 from skvfl.federation import Holding, Member
+from skvfl.nn._device import check_device
 from skvfl.privacy import KeyRing
 from skvfl.privacy._keys import fingerprint as identity_fingerprint
 from skvfl.remote._audit import Audit
@@ -31,6 +32,9 @@ class Organisation:
 
     def __init__(self, config: PartyConfig, table: Any) -> None:
         self.config = config
+        if config.device != "cpu":
+            # Before anybody asks for a fit that would fail.
+            check_device(config.device, f"{config.path}: device")
         self.policy = Policy(config)
         self.store = Store(config.store / "models")
         self.audit = Audit(config.audit)
@@ -57,8 +61,13 @@ class Organisation:
         if peer not in self._blocks:
             self._blocks[peer] = self._table[list(allow.columns)]
         # Nothing is written into it: parties take rows of it, which are copies.
-        holding = Holding(self._blocks[peer])
-        return Member(self.config.name, holding, own=dict(self._own), ids=self._ids)
+        return Member(
+            self.config.name,
+            Holding(self._blocks[peer]),
+            own=dict(self._own),
+            ids=self._ids,
+            device=self.config.device,
+        )
 
     def endpoint(self, peer: str) -> Endpoint:
         """Its side of one session."""

@@ -94,6 +94,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "representation_noise": [Interval(Real, 0, None, closed="left")],
         "max_representation_norm": [Interval(Real, 0, None, closed="neither"), None],
         "gradient_noise": [Interval(Real, 0, None, closed="left")],
@@ -118,6 +120,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         representation_noise=0.0,
         max_representation_norm=None,
         gradient_noise=0.0,
@@ -140,6 +144,8 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.representation_noise = representation_noise
         self.max_representation_norm = max_representation_norm
         self.gradient_noise = gradient_noise
@@ -196,7 +202,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             stop = course.end(task, partial(self._so_far, session))
             if self.early_stopping:
                 stop |= self._stops_early(session, active, passive, n_train, n_rows)
-            if stop:
+            stop |= self._ask_callbacks(session, self._last_losses())
+            # Somebody may have interrupted it since the epoch ended.
+            if stop or course.interrupted:
                 break
         # The parties look at their models last, so at those that they will serve.
         if self.early_stopping:
@@ -317,6 +325,14 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that passive parties add to what they
         send: anew in every batch of ``fit``, later as a secret function of the row, so
@@ -421,6 +437,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         representation_noise=0.0,
         max_representation_norm=None,
         gradient_noise=0.0,
@@ -445,6 +463,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             representation_noise=representation_noise,
             max_representation_norm=max_representation_norm,
             gradient_noise=gradient_noise,
@@ -546,6 +566,14 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that passive parties add to what they
         send: anew in every batch of ``fit``, later as a secret function of the row, so

@@ -17,6 +17,7 @@ from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._cut import blurred, shorten, through_shortening
+from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._steps import check_parameters, infer, public_order, tensor
@@ -175,7 +176,11 @@ class PassiveSettings(Settings, role="splitnn.passive"):
             "transformer": member.transformer(self.transformer),
             "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
             "optimize": Optimize(
-                self.optimizer, self.lr, weight_decay=self.weight_decay
+                self.optimizer,
+                self.lr,
+                weight_decay=self.weight_decay,
+                device=member.device,
+                callbacks=member.callbacks,
             ),
             "stream": member.stream("models"),
         }
@@ -241,6 +246,8 @@ class SplitParty(Party):
             Number of rows that are trained on; the others are held out.
         """
         self.hold(Epoch(public_order(seed, n_train)))
+        if (watch := self._watch) is not None:
+            watch.begin_epoch()
         for model in self._models().values():
             model.train()
 
@@ -263,10 +270,42 @@ class SplitParty(Party):
         trainer.step()
 
     @operation
+    def end_epoch(self, losses):
+        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
+
+        Parameters
+        ----------
+        losses : dict of str to float
+            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
+        """
+        watch = self._watch
+        return int(watch is not None and watch.end_epoch(losses))
+
+    @operation
     def finish(self):
         """Refuse models that training has spoilt."""
+        if (watch := self._watch) is not None:
+            watch.finish()
         for model in self._models().values():
             check_parameters(model)
+
+    def again(self):
+        """The same party for another run, without this one's callbacks."""
+        party = super().again()
+        party._optimize = self._optimize.on(self._optimize.device)
+        return party
+
+    def release(self):
+        """Drop what belongs to one run, and bring the models to the CPU."""
+        super().release()
+        self._optimize = self._optimize.on()
+        # Not by ``_models``, which knows of those alone that are made.
+        bring_home(*(vars(self).get(name) for name in ("_bottom", "_top", "_mapping")))
+
+    @property
+    def _watch(self):
+        """What tells the party's callbacks of its training, if it has any."""
+        return self.held(Training).trainer.watch if self.holds(Training) else None
 
     def _models(self):
         return {} if self._transformer is None else {"_bottom": self._bottom}

@@ -56,6 +56,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "failure": [ClientFailures, None],
         "missing_party": [StrOptions({"raise", "cache", "zero"})],
         "gradient_noise": [Interval(Real, 0, None, closed="left")],
@@ -93,6 +95,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         gradient_noise=0.0,
         max_grad_norm=1.0,
         transport="local",
@@ -126,6 +130,8 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.gradient_noise = gradient_noise
         self.max_grad_norm = max_grad_norm
         self.transport = transport
@@ -362,6 +368,14 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the active party's networks; a dict gives
+        each party its own by name. They hear of epochs and steps, and see no rows; only
+        the active party's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     gradient_noise : float, default=0.0
         Gaussian noise that the active party adds to the gradients it sends in
         finetuning: its expected length for a row, in lengths of the batch's longest
@@ -510,6 +524,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         gradient_noise=0.0,
         max_grad_norm=1.0,
         class_weight=None,
@@ -545,6 +561,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             gradient_noise=gradient_noise,
             max_grad_norm=max_grad_norm,
             transport=transport,

@@ -18,6 +18,7 @@ from torch import nn
 from skvfl._random import branch, one_way
 from skvfl.federation import Holding, Settings, operation, serving
 from skvfl.nn._build import Optimize
+from skvfl.nn._explicit import watch
 from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._steps import batch_bounds, infer, public_order, tensor
 from skvfl.nn._streams import private_generator
@@ -46,10 +47,11 @@ class Share:
 
 @dataclass
 class Training:
-    """What takes the party's steps."""
+    """What takes the party's steps, and tells its callbacks of them, if it has any."""
 
     after: ClassVar = "prepare"
     optimizer: Any
+    watch: Any = None
 
 
 @dataclass
@@ -120,6 +122,7 @@ class HostPhase:
     columns: dict[str, slice]
     last: dict[str, torch.Tensor]
     optimizer: Any
+    watch: Any = None
 
 
 @dataclass
@@ -208,7 +211,12 @@ class GuestSettings(Networks, Settings, role="tabvfl.guest"):
             "transformer": member.transformer(self.transformer),
             "networks": Networks(**networks),
             "optimize": Optimize(
-                self.optimizer, self.lr, self.max_grad_norm, self.weight_decay
+                self.optimizer,
+                self.lr,
+                self.max_grad_norm,
+                self.weight_decay,
+                member.device,
+                member.callbacks,
             ),
             "stream": member.stream("models"),
             "pretraining_ratio": self.pretraining_ratio,
@@ -291,7 +299,7 @@ class GuestParty(BottomParty):
             self._networks.bottom, share=share, mix=self._mixes
         )
         width = self._prepare(seed)
-        self.hold(Training(self._optimizer([self._bottom])))
+        self._begin_steps(_bottom=self._bottom)
         return width
 
     @operation
@@ -316,15 +324,16 @@ class GuestParty(BottomParty):
             drawn once.
         """
         inputs, width = self.held(Inputs).values, self.held(Share).width
-        trained = [self._bottom]
+        trained = {"_bottom": self._bottom}
         if self._networks.design == "local":
             decoder = self._networks.decoder(width, self._generator)
             self.hold(OwnDecoder(decoder))
-            trained.append(decoder)
+            trained["decoder"] = decoder
         layer = normal_linear(width, inputs.shape[1], self._generator)
         # Drawn once, so that losses of held-out rows differ by the models alone.
-        self.hold(Rebuilding(layer, self._obfuscate(inputs[n_train:])))
-        self.hold(Training(self._optimizer([*trained, layer])))
+        held_out = self._obfuscate(self._here(inputs[n_train:]))
+        self.hold(Rebuilding(layer, held_out))
+        self._begin_steps(**trained, layer=layer)
 
     @operation
     def begin_finetuning(self):
@@ -333,7 +342,7 @@ class GuestParty(BottomParty):
         self.drop(Rebuilding)
         self.drop(OwnDecoder)
         # Moments of the other phase's gradients say nothing about those of labels.
-        self.hold(Training(self._optimizer([self._bottom])))
+        self._begin_steps(_bottom=self._bottom)
 
     @operation
     def hide(self, start, stop):
@@ -360,19 +369,19 @@ class GuestParty(BottomParty):
         """Loss of rebuilding the batch, and the gradient of what was received."""
         # A leaf, whose gradient goes back: the graph of what it was made from is the
         # host's.
-        partition = tensor(partition).requires_grad_()
+        partition = self._here(partition).requires_grad_()
         batch = self.held(HiddenBatch)
         loss = self._reconstruction(partition, batch.inputs, batch.hidden)
         # The gradient of the own layer stays until ``adapt`` brings that of the bottom
         # model, so that one step moves both.
         loss.backward()
         self.drop(HiddenBatch)
-        return {"loss": loss.item(), "gradient": partition.grad.numpy()}
+        return {"loss": loss.item(), "gradient": partition.grad.cpu().numpy()}
 
     @operation
     def adapt(self, gradient):
         """Update the models from the gradient of the hidden batch's outputs."""
-        self.held(SentHidden).outputs.backward(tensor(gradient))
+        self.held(SentHidden).outputs.backward(self._here(gradient))
         self.drop(SentHidden)
         self._update()
 
@@ -388,8 +397,9 @@ class GuestParty(BottomParty):
     def rebuild_held_out(self, start, stop, partition):
         """Loss of rebuilding rows in their first order."""
         inputs, (_, hidden) = self._rows(start, stop), self.held(Rebuilding).held_out
+        inputs, partition = self._here(inputs), self._here(partition)
         with torch.inference_mode():
-            return self._reconstruction(tensor(partition), inputs, hidden).item()
+            return self._reconstruction(partition, inputs, hidden).item()
 
     @operation
     def pretrain_alone(self, batch_size, n_train):
@@ -411,7 +421,7 @@ class GuestParty(BottomParty):
         self._bottom.eval()
         self.held(OwnDecoder).decoder.eval()
         with torch.inference_mode():
-            inputs = self._rows(start, stop)
+            inputs = self._here(self._rows(start, stop))
             return self._alone(inputs, *self.held(Rebuilding).held_out).item()
 
     @operation
@@ -419,7 +429,7 @@ class GuestParty(BottomParty):
         """Outputs for one batch."""
         outputs, penalty = self._bottom.learn(self._batch(start, stop))
         self.hold(Sent(outputs, penalty))
-        return outputs.detach().numpy()
+        return outputs.detach().cpu().numpy()
 
     @operation
     def backward(self, gradient):
@@ -427,7 +437,7 @@ class GuestParty(BottomParty):
         # The own attention's entropy is a root of its own, since the host's loss has
         # no term for it.
         sent = self.held(Sent)
-        _go_back(sent.outputs, tensor(gradient), sent.penalty)
+        _go_back(sent.outputs, self._here(gradient), sent.penalty)
         self.drop(Sent)
         self._update()
 
@@ -438,13 +448,13 @@ class GuestParty(BottomParty):
 
     def _batch(self, start, stop):
         rows = self.held(Epoch).order[start:stop]
-        return self.held(Inputs).values.index_select(0, rows)
+        return self._here(self.held(Inputs).values.index_select(0, rows))
 
     def _reply(self, outputs, hidden):
-        reply = {"outputs": outputs.numpy()}
+        reply = {"outputs": outputs.cpu().numpy()}
         # Which cells are hidden is told only where somebody else's encoder needs it.
         if self._networks.design == "joint":
-            reply["hidden"] = hidden.numpy()
+            reply["hidden"] = hidden.cpu().numpy()
         return reply
 
     def _reconstruction(self, partition, inputs, hidden):
@@ -458,12 +468,34 @@ class GuestParty(BottomParty):
         return self._reconstruction(decoded, inputs, hidden)
 
     def _update(self):
-        optimizer = self.held(Training).optimizer
-        optimizer.step()
-        optimizer.zero_grad()
+        training = self.held(Training)
+        _step(training.optimizer, training.watch)
 
-    def _optimizer(self, modules):
-        return self._optimize([p for module in modules for p in module.parameters()])
+    def _here(self, values):
+        """Numbers where the party trains."""
+        if not isinstance(values, torch.Tensor):
+            values = tensor(values)
+        return values.to(self._optimize.device)
+
+    def _begin_steps(self, **networks):
+        """Take a fresh optimiser; callbacks hear of the epochs before it no more."""
+        if (watch := self._watch) is not None:
+            watch.finish()
+        self.hold(Training(*self._optimizer(networks)))
+
+    @property
+    def _watch(self):
+        return self.held(Training).watch if self.holds(Training) else None
+
+    def _optimizer(self, networks):
+        """What moves networks, and what tells the callbacks of it."""
+        for network in networks.values():
+            network.to(self._optimize.device)
+        parameters = [p for each in networks.values() for p in each.parameters()]
+        watched = watch(networks, self._optimize)
+        if watched is None:
+            return self._optimize(parameters), None
+        return self._optimize.clipped(watched.optimizer, parameters), watched
 
 
 class HostParty(GuestParty):
@@ -525,13 +557,13 @@ class HostParty(GuestParty):
         """Build the decoder, the paper's PartialDec, for columns of these widths."""
         decoder = self._networks.decoder(self.held(Shares).width, self._generator)
         self.hold(Decoding(decoder))
-        self._begin_phase(widths, [self._top, decoder])
+        self._begin_phase(widths, _top=self._top, decoder=decoder)
 
     @operation
     def begin_learning(self, widths):
         """Take a fresh optimiser, for columns of these widths."""
         self.drop(Decoding)
-        self._begin_phase(widths, [self._top, self._mapping])
+        self._begin_phase(widths, _top=self._top, _mapping=self._mapping)
 
     @operation
     def begin_epoch(self, seed, n_train):
@@ -601,10 +633,10 @@ class HostParty(GuestParty):
         joined = self._join("outputs", rows, received).requires_grad_()
         latent, penalty = self._top.learn(joined)
         outputs = self._mapping(latent)
-        report, gradient = lessons.learn(outputs.detach(), rows)
+        report, gradient = lessons.learn(outputs.detach().cpu(), rows)
         # The penalty steers the step and is not reported: with it, losses of different
         # ``lambda_sparse`` could not be compared.
-        _go_back(outputs, gradient, penalty)
+        _go_back(outputs, self._here(gradient), penalty)
         self._update_top()
         gradient, columns = joined.grad, self.held(HostPhase).columns
         if self.holds(GradientNoise):
@@ -646,13 +678,39 @@ class HostParty(GuestParty):
         # The decoder is not among them: nothing asks for it once pretraining is over.
         return {**super()._models(), "_top": self._top, "_mapping": self._mapping}
 
-    def _begin_phase(self, widths, modules):
-        self.hold(HostPhase(_slices(widths), {}, self._optimizer(modules)))
+    def _begin_phase(self, widths, **networks):
+        if (watch := self._watch) is not None:
+            watch.finish()
+        self.hold(HostPhase(_slices(widths), {}, *super()._optimizer(networks)))
+
+    @property
+    def _watch(self):
+        return self.held(HostPhase).watch if self.holds(HostPhase) else None
+
+    def _optimizer(self, networks):
+        """Of the host's own columns, whose callbacks are those of what is above."""
+        for network in networks.values():
+            network.to(self._optimize.device)
+        parameters = [p for each in networks.values() for p in each.parameters()]
+        if not self._optimize.callbacks:
+            return self._optimize(parameters), None
+        plain = self._optimize.plain(parameters)
+        return self._optimize.clipped(plain, parameters), None
+
+    def _begin_steps(self, **networks):
+        self.hold(Training(*self._optimizer(networks)))
+
+    def _update(self):
+        # At the rate that the callbacks have set.
+        if (watched := self._watch) is not None:
+            rate = watched.optimizer.param_groups[0]["lr"]
+            for group in self.held(Training).optimizer.param_groups:
+                group["lr"] = rate
+        super()._update()
 
     def _update_top(self):
-        optimizer = self.held(HostPhase).optimizer
-        optimizer.step()
-        optimizer.zero_grad()
+        phase = self.held(HostPhase)
+        _step(phase.optimizer, phase.watch)
 
     def _decode(self, received, hidden):
         return self.held(Decoding).decoder(self._top.decide(received, hidden))
@@ -683,7 +741,17 @@ class HostParty(GuestParty):
         if self._cache:
             # Copied, so that the graph on what is joined reaches none of the kept rows.
             phase.last[what][rows] = joined
-        return joined
+        return joined.to(self._optimize.device)
+
+
+def _step(optimizer, watched):
+    """Move networks, and tell the callbacks of it, if there are any."""
+    if watched is not None:
+        watched.begin_step()
+    optimizer.step()
+    optimizer.zero_grad()
+    if watched is not None:
+        watched.end_step()
 
 
 def _go_back(outputs, gradient, penalty):
@@ -695,6 +763,7 @@ def _go_back(outputs, gradient, penalty):
 
 
 def _of_each(matrix, columns, names):
+    matrix = matrix.cpu()
     return {name: matrix[:, columns[name]].numpy() for name in names}
 
 

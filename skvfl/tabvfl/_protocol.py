@@ -363,15 +363,23 @@ class Training:
         if phase.name == FINETUNING:
             so_far = partial(estimator._so_far, self.session, _widths=self.widths)
         stop = self.course.end(phase.task, so_far)
-        if not estimator.early_stopping:
-            return stop
-        loss = evaluate()
+        losses = {"train_loss": loss}
+        if estimator.early_stopping:
+            losses["valid_loss"], stalled = self._hold_out(phase, evaluate)
+            stop |= stalled
+        stop |= estimator._ask_callbacks(self.session, losses)
+        # Somebody may have interrupted it since the epoch ended.
+        return stop or self.course.interrupted
+
+    def _hold_out(self, phase, evaluate):
+        """Loss of the held-out rows, and whether it has stopped improving."""
+        estimator, loss = self.estimator, evaluate()
         check_finite([loss], phase.epoch, estimator.lr)
         if not phase.held_out or loss < min(phase.held_out):
             self._tell("remember", to={*self.online, self.active})
             phase.unmoved = set(self.holders).difference(self.online)
         phase.held_out.append(loss)
-        return stop or has_stalled(phase.held_out, estimator.n_iter_no_change)
+        return loss, has_stalled(phase.held_out, estimator.n_iter_no_change)
 
     def _go_back(self, phase):
         """With early stopping, the parties go back to their best models."""

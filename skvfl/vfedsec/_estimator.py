@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from numbers import Integral, Real
 
 import numpy as np
@@ -49,6 +50,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "callbacks": [list, dict, None],
+        "device": [str, dict],
         "clients": [dict, None],
         "bits": [Options(Integral, {32, 64})],
         "bound": [Interval(Real, 0, None, closed="neither")],
@@ -83,6 +86,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         transport="local",
         random_state=None,
     ):
@@ -108,6 +113,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.device = device
         self.transport = transport
         self.random_state = random_state
 
@@ -172,7 +179,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         # By name, like those of the clients, so that no stream leads to another.
         streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
         nothing = Holding(np.empty((0, 0)))
-        home = Member(SERVER, nothing, streams[SERVER], self._own_ring(SERVER))
+        own = self._own_ring(SERVER)
+        home = Member(SERVER, nothing, streams[SERVER], own, **self._machine(SERVER))
         server = self._settings(SERVER).make(home)
         if self._earlier is not None:
             server.hold(Earlier(self._server))
@@ -194,7 +202,15 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 streams = {what: branch(each) for what, each in party.streams.items()}
                 if client == self._active:
                     streams["order"] = order
-                home.append(Member(client, holding, streams, self._own_ring(client)))
+                own = self._own_ring(client)
+                # Callbacks of one client must not hear of another's steps.
+                machine = {
+                    "device": party.device,
+                    "callbacks": copy.deepcopy(party.callbacks)
+                    if len(holdings) > 1
+                    else party.callbacks,
+                }
+                home.append(Member(client, holding, streams, own, **machine))
         return roster._replace(home=home, sizes=sizes)
 
     def keep_halves(self, names):
@@ -210,6 +226,25 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _own_ring(self, name):
         given = self.key_rings or {}
         return {KEY_RING: given[name]} if name in given else {}
+
+    @property
+    def _listener(self):
+        return SERVER
+
+    @property
+    def _at_home(self):
+        elsewhere = isinstance(self.parties, Federation)
+        return [self._active, SERVER] if elsewhere else [*self.clusters_, SERVER]
+
+    @property
+    def _listeners(self):
+        """Clients that have callbacks of their own, all of them at home here."""
+        if not isinstance(self.callbacks, dict):
+            return []
+        named = self.clusters_.items()
+        return [
+            c for party, cluster in named for c in cluster if self.callbacks.get(party)
+        ]
 
     @property
     def _is_told(self):
@@ -377,6 +412,14 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the server's module; a dict gives each
+        party, or ``"server"``, its own by name. They hear of epochs and steps, and see
+        no rows; only the server's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -501,6 +544,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         validation_fraction=0.1,
         n_iter_no_change=10,
         warm_start=False,
+        callbacks=None,
+        device="cpu",
         class_weight=None,
         transport="local",
         random_state=None,
@@ -528,6 +573,8 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             warm_start=warm_start,
+            callbacks=callbacks,
+            device=device,
             transport=transport,
             random_state=random_state,
         )

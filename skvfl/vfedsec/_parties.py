@@ -21,6 +21,7 @@ from skvfl.exceptions import SettingsError, ShareableError
 from skvfl.federation import Holding, Party, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._steps import infer, tensor
 from skvfl.nn._streams import private_generator
@@ -123,7 +124,11 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             "transformer": member.transformer(self.transformer),
             "build_bottom": Build(self.bottom, self.cut_width, name="bottom"),
             "optimize": Optimize(
-                self.optimizer, self.lr, weight_decay=self.weight_decay
+                self.optimizer,
+                self.lr,
+                weight_decay=self.weight_decay,
+                device=member.device,
+                callbacks=member.callbacks,
             ),
             "stream": member.stream("models"),
             "agreement": self.agreement,
@@ -198,6 +203,7 @@ class SecureClient(Party):
         party = super().again()
         # Identity is shared, keys of an epoch are not: two runs at once have their own.
         party._ring = copy.copy(self._ring)
+        party._optimize = self._optimize.on(self._optimize.device)
         party._begin()
         return party
 
@@ -205,8 +211,9 @@ class SecureClient(Party):
         """Drop the block and the keys; identity and local module stay."""
         super().release()
         self._ring.forget()
+        self._optimize = self._optimize.on()
         if hasattr(self, "_bottom"):
-            self._bottom.eval()
+            bring_home(self._bottom.eval())
 
     @serving
     def say_rows(self, n_rows, fitting, imputes):
@@ -417,7 +424,7 @@ class SecureClient(Party):
         rows = held.place.take(ids, mode="clip")
         # Looked up without a search, clipped, and compared afterwards: an id that the
         # party does not hold finds another one, and ids come from another organisation.
-        if not np.array_equal(held.ids[rows], ids):
+        if not (held.ids[rows] == ids).all():
             raise SecureAggregationError(
                 self._agreement.active,
                 f"{self.name!r} does not hold a row that it chose",
@@ -494,6 +501,19 @@ class SecureClient(Party):
         trainer = self.held(Training).trainer
         trainer.put(torch.from_numpy(gradient.astype(np.float32)))
         trainer.step()
+
+    @operation
+    def hear(self, begins):
+        """Tell the client's callbacks that an epoch begins, or that training ends.
+
+        Parameters
+        ----------
+        begins : bool
+            Whether an epoch does.
+        """
+        watch = self.held(Training).trainer.watch
+        if watch is not None:
+            watch.begin_epoch() if begins else watch.finish()
 
     @operation
     def remember(self):

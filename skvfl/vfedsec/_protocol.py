@@ -28,6 +28,7 @@ from skvfl.federation._replies import (
     check_replies,
 )
 from skvfl.nn._build import Build, Optimize
+from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import CrossEntropy, SquaredError, trainer
 from skvfl.nn._labels import teach
 from skvfl.nn._steps import (
@@ -111,7 +112,13 @@ class ServerSettings(AgreedSettings, role="vfedsec.server"):
             member.name,
             self.agreement,
             build(self.cut_width, private_generator(member.stream("models"))),
-            Optimize(self.optimizer, self.lr, weight_decay=self.weight_decay),
+            Optimize(
+                self.optimizer,
+                self.lr,
+                weight_decay=self.weight_decay,
+                device=member.device,
+                callbacks=member.callbacks,
+            ),
             own_ring(member, self.agreement),
             self.n_classes,
         )
@@ -161,6 +168,7 @@ class SecureServer(Party):
         server = super().again()
         # Two predictions may run at once, and each agrees on keys of its own.
         server._ring = copy.copy(self._ring)
+        server._optimize = self._optimize.on(self._optimize.device)
         server._begin()
         return server
 
@@ -169,7 +177,8 @@ class SecureServer(Party):
         super().release()
         # Keys of a run that is over could only help whoever recorded it.
         self._ring.forget()
-        self._top.eval()
+        self._optimize = self._optimize.on()
+        bring_home(self._top.eval())
 
     @property
     def fingerprints(self):
@@ -306,6 +315,11 @@ class SecureServer(Party):
         gradient = trainer.backward(tape, gradient)
         trainer.step()
         return report, gradient.numpy()
+
+    @property
+    def watch(self):
+        """What tells the server's callbacks of its training, if it has any."""
+        return self.held(Training).trainer.watch
 
     def evaluate(self, total, labels, weights):
         """Sum of the losses of rows, and of their weights."""
@@ -562,9 +576,15 @@ class Protocol:
         estimator._begin_curves()
         server.begin_training()
         session.tell("begin_training", to=active)
+        listeners = estimator._listeners
         for _ in range(estimator.max_epochs):
             task = course.begin("epoch", may_end=True)
             session.tell("begin_epoch", to=active, n_train=n_train)
+            # No other client is told of epochs, and none elsewhere has callbacks of
+            # ours.
+            session.tell("hear", to=listeners, begins=True)
+            if server.watch is not None:
+                server.watch.begin_epoch()
             learnt = [self.learn(start, stop) for start, stop in batches]
             estimator.loss_curve_.append(epoch_loss(learnt))
             check_finite(
@@ -575,11 +595,17 @@ class Protocol:
             stop = course.end(task, partial(self._so_far, estimator))
             if estimator.early_stopping:
                 stop |= self._stops_early(estimator, n_train, n_rows)
-            if stop:
+            if server.watch is not None:
+                stop |= server.watch.end_epoch(estimator._last_losses())
+            # Somebody may have interrupted it since the epoch ended.
+            if stop or course.interrupted:
                 break
         if estimator.early_stopping:
             session.tell("recall")
             server.recall()
+        session.tell("hear", to=listeners, begins=False)
+        if server.watch is not None:
+            server.watch.finish()
 
     def _so_far(self, estimator):
         server = copy.deepcopy(self._server.again())

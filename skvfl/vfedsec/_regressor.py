@@ -63,6 +63,14 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     warm_start : bool, default=False
         Whether ``fit`` goes on with the models of the last fit, for ``max_epochs`` more
         epochs and with new optimisers; what prepares the columns stays as it was.
+    callbacks : list of skorch callbacks, dict of str to list or None, default=None
+        Schedulers, checkpoints and loggers of the server's module; a dict gives each
+        party, or ``"server"``, its own by name. They hear of epochs and steps, and see
+        no rows; only the server's see losses.
+    device : str or dict of str to str, default="cpu"
+        Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
+        it for each party by name. An organisation elsewhere says it in its own file.
+        Fitted networks are on the CPU.
     transport : {"local", "process"} or Transport, default="local"
         How the clients are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from _support import data, each_classifier
+from _support import CLASSIFIERS, data, each, each_classifier
 from numpy.testing import assert_allclose
 
 from skvfl import PartyPreprocessor, SplitNNClassifier
@@ -84,7 +84,7 @@ def test_time_zones_differ():
         fitted.transform(X.assign(t=stamps.tz_localize(None)))
 
 
-@each_classifier
+@each(CLASSIFIERS, without=["Boosting"])
 def test_missing_cells_only_at_prediction(make):
     """Cells that are missing in columns that were complete in training crashed.
 

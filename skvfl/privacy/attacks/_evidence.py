@@ -12,7 +12,7 @@ import numpy as np
 # A reconstruction from numbers in single precision is about as exact.
 EXACT = 1e-3
 # So many views without information are believed by mistake.
-LEVEL = 0.02
+LEVEL = 0.01
 N_PERMUTATIONS = 199
 
 

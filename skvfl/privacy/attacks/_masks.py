@@ -14,7 +14,7 @@ from skvfl.privacy.attacks._statistics import match
 # The smallest singular value of rows in a hyperplane, as a share of the next one.
 FLAT = 0.02
 # In so many epochs nearly every cell is shown once.
-MOST_EPOCHS = 10
+MOST_EPOCHS = 12
 # Cells that two batches must both show to be put on one scale.
 SHARED = 5
 

@@ -145,11 +145,12 @@ class KnownRowsAttack(ColumnsAttack):
     >>> from skvfl.privacy import record_views
     >>> from skvfl.privacy.attacks import KnownRowsAttack
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
+    >>> parties = {"clinic": range(10), "laboratory": range(10, 30)}
+    >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=parties)
     >>> with record_views() as views:
     ...     vfl = vfl.fit(X, y)
-    >>> secret = StandardScaler().fit_transform(X[:, 10:20])
-    >>> attack = KnownRowsAttack(known_rows=20, sender="party1")
+    >>> secret = StandardScaler().fit_transform(X[:, 10:])
+    >>> attack = KnownRowsAttack(known_rows=20, sender="laboratory")
     >>> attack = attack.informed(secret, random_state=0).fit(views["server"])
     >>> round(attack.score(secret), 2)
     1.0

@@ -353,8 +353,7 @@ class ClusterGradientAttack(Attack):
         Parameters
         ----------
         view : View
-            Of the server together with a client, which is sent the gradient that the
-            server computes.
+            Of the server, which computes the gradient of the secure layer.
 
         Returns
         -------
@@ -393,20 +392,21 @@ class ClusterGradientAttack(Attack):
 
     def _batches(self, view):
         """Rows, gradient of the secure layer, and the cluster's sum of every batch."""
-        rows = gradient = total = None
-        for seen in view.messages:
-            if seen.operation != "backward" or not isinstance(seen.content, dict):
+        gradients, sums = {}, {}
+        for seen in (*view.given, *view.messages):
+            content = seen.content
+            if seen.operation != "backward" or seen.rows is None:
                 continue
-            if "gradient" in seen.content:
-                if total is not None:
-                    yield rows, gradient, total
-                rows, gradient, total = seen.rows, seen.content["gradient"], None
-            elif of_party(seen.sender, self.sender) and gradient is not None:
-                array = seen.content.get(MASKED)
-                if array is not None:
-                    total = array if total is None else total + array
-        if total is not None:
-            yield rows, gradient, total
+            if not isinstance(content, dict):
+                continue
+            batch = seen.epoch, seen.rows.tobytes()
+            if "gradient" in content:
+                gradients[batch] = seen.rows, content["gradient"]
+            elif MASKED in content and of_party(seen.sender, self.sender):
+                array = content[MASKED]
+                sums[batch] = sums[batch] + array if batch in sums else array
+        for batch in gradients.keys() & sums.keys():
+            yield *gradients[batch], sums[batch]
 
 
 def solve_batch(gradient, total):
