@@ -181,12 +181,12 @@ class PartyConfig:
         Where sessions and refusals are written down.
     active : bool, default=False
         Whether it has the labels, and asks.
-    device : str, default="cpu"
-        Where it trains its networks when it is asked, as torch names it; no peer can
-        say so.
     partners : dict of str to Path, default={}
         Certificates of those with whom a peer may bring this organisation together in
         vFedSec, by name; they need not be peers. With any, nobody else is.
+    device : str, default="cpu"
+        Where it trains its networks when it is asked, as torch names it; no peer can
+        say so.
     path : Path
         The file that said all this.
     """
@@ -201,8 +201,8 @@ class PartyConfig:
     store: Path
     audit: Path | None = None
     active: bool = False
-    device: str = "cpu"
     partners: dict[str, Path] = field(default_factory=dict)
+    device: str = "cpu"
     path: Path = field(default=Path())
 
     @classmethod

@@ -27,6 +27,7 @@ from skvfl.exceptions import (
 from skvfl.federation import _wire
 from skvfl.federation._member import OPEN, Member
 from skvfl.federation._party import LOGGER, serves
+from skvfl.federation._transport import lent
 
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
@@ -516,7 +517,9 @@ class Endpoint:
         shelf = self._store.shelf(peer)
         # The others of this fit take the place of one before them.
         tidies = not self._epochs
-        kept: str = shelf.keep(self._member.party, about, str(model), tidies=tidies)
+        # A copy that has come home, because its networks may be elsewhere.
+        party = lent(self._member)
+        kept: str = shelf.keep(party, about, str(model), tidies=tidies)
         self._epochs.append(kept)
         for each in self._epochs[:-_EPOCHS_KEPT]:
             shelf.drop(each)

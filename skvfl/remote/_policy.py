@@ -18,28 +18,31 @@ from skvfl.remote._config import Allowance, PartyConfig
 
 # What a partner is asked for in each method. An operation that a later version adds is
 # refused until somebody has looked at what it sends.
+# Callbacks of a party hear losses by the operations named last; a partner has none that
+# a peer knows of, and then these do nothing.
 OPERATIONS = {
     "rap": {"fit_transform", "transform"},
     "splitnn": {
         *("prepare", "begin_epoch", "forward", "backward", "finish"),
-        *("represent", "remember", "recall"),
+        *("represent", "remember", "recall", "end_epoch"),
     },
     "fedonce": {
         *("learn", "spent", "encode", "join", "join_privately", "begin_epoch"),
         *("forward", "backward", "draw", "forward_rows", "backward_rows", "finish"),
+        *("end_epoch", "end_split"),
     },
     "apc": {"say_rows", "agree_on_rows", "represent", "encode"},
     "vfedsec": {
         *("commit", "reveal", "draw_graph"),
         *("offer_keys", "agree_keys", "confirm_keys", "say_rows", "prepare"),
         *("check_columns", "sign_columns", "forward", "backward", "update"),
-        *("remember", "recall"),
+        *("remember", "recall", "hear"),
     },
     "tabvfl": {
         *("prepare", "begin_pretraining", "hide", "hide_held_out", "rebuild"),
         *("rebuild_held_out", "pretrain_alone", "evaluate_alone", "adapt"),
         *("begin_finetuning", "begin_epoch", "forward", "backward", "finish"),
-        *("represent", "remember", "recall", "explain"),
+        *("represent", "remember", "recall", "explain", "end_epoch"),
     },
     "boosting": {"prepare", "begin_trees", "add_up", "split", "finish", "route"},
     "ids": {"describe_ids", "mask_ids", "agree_on_ids"},

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from test_members import STREAMS
 
 from skvfl import (
+    FedOnceClassifier,
     SplitNNClassifier,
     TabVFLClassifier,
     VFedSecClassifier,
@@ -123,6 +124,44 @@ def test_a_fit_goes_on_from_the_last_epoch_that_all_have_kept(name, lost, tmp_pa
         assert (after != before).any()
 
 
+def test_split_epochs_of_fedonce_go_on_too(lost, tmp_path):
+    params = {"max_epochs": 2, "n_split_epochs": 4, "random_state": 0}
+    local = FedOnceClassifier(parties=TOGETHER, **params)
+    with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
+        apart = clone(local).set_params(parties=connect(path))
+        apart.parties.agree(BANK["customer"])
+        with pytest.raises(PartyError, match="'shop': its connection was lost"):
+            apart.set_callbacks(Losing(lost, 4)).fit(BANK, Y)
+        lost.back()
+        local.set_params(n_split_epochs=2).fit(X, Y)
+        assert apart.loss_curve_ == local.loss_curve_
+        before = local.predict_proba(X)
+        np.testing.assert_array_equal(apart.predict_proba(BANK), before)
+        apart.set_callbacks().set_params(warm_start=True, n_split_epochs=1)
+        local.set_params(warm_start=True, n_split_epochs=1).fit(X, Y)
+        answers = apart.fit(BANK, Y).predict_proba(BANK)
+        np.testing.assert_array_equal(answers, local.predict_proba(X))
+
+
+def test_a_fit_with_a_budget_leaves_nothing(lost, monkeypatch, tmp_path):
+    """What was spent until then would have to be found out from all."""
+    params = {"n_split_epochs": 3, "epsilon": 8.0, "delta": 1e-3, "max_epochs": 1}
+    with partners(tmp_path, {"shop": TABLE}) as path:
+        apart = FedOnceClassifier(parties=connect(path), **params)
+        apart.parties.agree(BANK["customer"])
+
+        def lose_in_split_epochs(*_):
+            lost()
+            return 0
+
+        # The first split epoch goes well, and the partner is lost after it.
+        monkeypatch.setattr(FedOnceClassifier, "_private_step", lose_in_split_epochs)
+        with pytest.raises(PartyError) as info:
+            apart.fit(BANK, Y)
+        assert not hasattr(info.value, "__notes__")
+        assert not hasattr(apart, "n_iter_")
+
+
 def test_the_epochs_of_a_fit_that_completes_are_dropped(tmp_path):
     with partners(tmp_path, {"shop": TABLE}) as path:
         estimator = clone(METHODS["SplitNN"]).set_params(parties=connect(path))
@@ -215,6 +254,7 @@ def _state_of(folder, model):
     return [each[2].tobytes() for each in nodes if each[0] == "tensor"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params", [{"missing_party": "raise"}, {"early_stopping": True, "max_epochs": 3}]
 )
