@@ -61,6 +61,8 @@ class Member:
     listed : tuple or None, default=None
         The list of rows that was asked for last, and its rows; :meth:`rows_listed`
         keeps it.
+    lent : list of (transformer, str), default=[]
+        Encoders that were given the callbacks for a run, and by which parameter.
 
     See Also
     --------
@@ -87,7 +89,6 @@ class Member:
     ids: Any = None
     device: str = "cpu"
     callbacks: Any = ()
-    # Encoders that were given the callbacks, and by which parameter.
     lent: list[tuple[Any, str]] = field(default_factory=list)
     # Made by ``open``.
     party: Party | None = None

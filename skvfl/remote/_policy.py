@@ -24,25 +24,24 @@ OPERATIONS = {
     "rap": {"fit_transform", "transform"},
     "splitnn": {
         *("prepare", "begin_epoch", "forward", "backward", "finish"),
-        *("represent", "remember", "recall", "end_epoch"),
+        *("represent", "remember", "recall"),
     },
     "fedonce": {
         *("learn", "spent", "encode", "join", "join_privately", "begin_epoch"),
         *("forward", "backward", "draw", "forward_rows", "backward_rows", "finish"),
-        *("end_epoch", "end_split"),
     },
     "apc": {"say_rows", "agree_on_rows", "represent", "encode"},
     "vfedsec": {
         *("commit", "reveal", "draw_graph"),
         *("offer_keys", "agree_keys", "confirm_keys", "say_rows", "prepare"),
         *("check_columns", "sign_columns", "forward", "backward", "update"),
-        *("remember", "recall", "hear"),
+        *("remember", "recall"),
     },
     "tabvfl": {
         *("prepare", "begin_pretraining", "hide", "hide_held_out", "rebuild"),
         *("rebuild_held_out", "pretrain_alone", "evaluate_alone", "adapt"),
         *("begin_finetuning", "begin_epoch", "forward", "backward", "finish"),
-        *("represent", "remember", "recall", "explain", "end_epoch"),
+        *("represent", "remember", "recall", "explain"),
     },
     "boosting": {"prepare", "begin_trees", "add_up", "split", "finish", "route"},
     "ids": {"describe_ids", "mask_ids", "agree_on_ids"},
