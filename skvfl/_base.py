@@ -382,11 +382,6 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         elsewhere = isinstance(self.parties, Federation)
         return [self._active] if elsewhere else self._names
 
-    @property
-    def _listeners(self):
-        """Members at home that have callbacks."""
-        return [name for name in self._names if self._machine(name)["callbacks"]]
-
     def _last_losses(self, train="loss_curve_", held_out="validation_loss_curve_"):
         """Of the last epoch, by skorch's names for them."""
         losses = {"train_loss": getattr(self, train)[-1]}
@@ -396,7 +391,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
 
     def _ask_callbacks(self, session, losses):
         """Whether callbacks of the party that knows the loss end training."""
-        if self._listener not in self._listeners:
+        if not self._machine(self._listener)["callbacks"]:
             return False
         ends = Count(0, 1)
         return bool(session.ask(self._listener, "end_epoch", reply=ends, losses=losses))
@@ -785,6 +780,14 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         # RAP is a classifier or a regressor by its model, and may be fitted as both.
         self.__dict__.pop("classes_", None)
         return as_targets(read_labels(y))
+
+    def _check_label_budget(self):
+        """Refuse what a budget of the labels' privacy does not cover."""
+        if self.label_epsilon is not None and self.class_weight is not None:
+            raise ValueError(
+                "class_weight cannot be used with label_epsilon: rows would weigh what "
+                "their true classes weigh, which gradients show; leave it at None"
+            )
 
     def _read_classes(self, X, y, sample_weight, class_weight):
         """Labels of classes, for the active party; sets ``classes_``."""

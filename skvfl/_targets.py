@@ -404,3 +404,38 @@ def weights_of_classes(class_weight, classes, codes):
                 f"{len(known)} classes: write labels as in y, and of their type"
             )
     return compute_sample_weight(class_weight, classes[codes])
+
+
+def drawn_classes(codes, n_classes, epsilon, rng):
+    """Classes of which each is drawn within a budget of differential privacy.
+
+    A class is told truly with probability ``exp(epsilon) / (exp(epsilon) + n - 1)``,
+    and is else one of the others (randomised response), so that no class is more than
+    ``exp(epsilon)`` times as likely to give what is drawn as any other.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n_rows,)
+        Positions of the classes.
+    n_classes : int
+    epsilon : float
+        The budget.
+    rng : Generator
+
+    Returns
+    -------
+    drawn : ndarray of int of shape (n_rows,)
+    """
+    # Of one class there is no other.
+    if n_classes < 2:
+        return codes
+    probability = (n_classes - 1) * lie_probability(n_classes, epsilon)
+    lies = rng.random(len(codes)) < probability
+    steps = rng.integers(1, n_classes, len(codes))
+    return np.where(lies, (codes + steps) % n_classes, codes)
+
+
+def lie_probability(n_classes, epsilon):
+    """How likely :func:`drawn_classes` gives one certain wrong class."""
+    # So written, a large budget does not overflow.
+    return 1 / (n_classes - 1 + math.exp(min(epsilon, 700)))

@@ -29,6 +29,16 @@ METHODS = {
 }
 
 
+# One method shows that it is done right, the others what it finds of them.
+each_method = pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "SplitNN" else pytest.param(name, marks=pytest.mark.slow)
+        for name in METHODS
+    ],
+)
+
+
 @cache
 def table():
     rng = np.random.default_rng(0)
@@ -84,7 +94,7 @@ def test_norms_are_labels_where_one_class_is_rare():
     assert is_nothing(scores(GradientDirectionAttack(), view, table()[1]))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each_method
 def test_labels_are_found_in_every_methods_gradients(name):
     _, known, bound = METHODS[name]
     attack = GradientDirectionAttack(known_rows=known)
@@ -121,7 +131,9 @@ def test_a_rare_class_is_found_by_few_known_rows():
     assert attack.fit(views["b"]).score(y) > 0.99
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", ["few", pytest.param("many", marks=pytest.mark.slow), "norm"]
+)
 def test_nothing_is_found_in_noise_or_in_other_rows(name):
     _, y = table()
     attack = ATTACKS[name]

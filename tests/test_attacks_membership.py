@@ -85,6 +85,7 @@ def test_nobody_is_told_who_is_no_member(which):
     assert is_nothing(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_members_are_not_told_by_another_models_answers(which):
     found = []

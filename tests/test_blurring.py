@@ -129,3 +129,82 @@ def test_noise_without_effect_is_refused(table):
     private = skvfl.FedOnceClassifier(gradient_noise=1.0, n_split_epochs=1, epsilon=1.0)
     with pytest.raises(ValueError, match="gradient_noise of the host cannot"):
         private.fit(*table)
+
+
+PRIVATE = {
+    "SplitNN": skvfl.SplitNNClassifier(
+        early_stopping=True, n_iter_no_change=2, max_epochs=6, lr=0.01
+    ),
+    "TabVFL": skvfl.TabVFLClassifier(max_epochs=3, early_stopping=True),
+}
+
+
+def received(table, y, estimator):
+    _, views = fit((table[0], y), estimator, parties=3, random_state=0)
+    messages = [seen for name in ("party1", "party2") for seen in views[name].messages]
+    return [
+        (seen.operation, place, array.tobytes())
+        for seen in messages
+        for place, array in seen.arrays()
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["SplitNN", pytest.param("TabVFL", marks=pytest.mark.slow)]
+)
+def test_all_that_others_see_follows_from_the_labels_that_were_drawn(
+    name, table, monkeypatch
+):
+    _, y = table
+    others = np.random.default_rng(1).permutation(y)
+    drawn = np.random.default_rng(2).permutation(y).astype(np.int64)
+    monkeypatch.setattr("skvfl.splitnn._parties.drawn_classes", lambda *_: drawn)
+    private = clone(PRIVATE[name]).set_params(label_epsilon=1.0)
+    assert received(table, y, private) == received(table, others, private)
+    open_one = private.set_params(label_epsilon=None)
+    assert received(table, y, open_one) != received(table, others, open_one)
+
+
+@pytest.mark.slow
+def test_gradients_tell_the_labels_that_were_drawn_and_no_more(table):
+    _, y = table
+    right = []
+    for seed in range(8):
+        params = {"label_epsilon": 1.0, "max_epochs": 1, "random_state": seed}
+        _, views = fit(table, lr=1e-9, top=(), batch_size=200, **params)
+        # Without a hidden layer all gradients point one way or the other, apart from
+        # units that are not active.
+        gradient = sent(views, "backward")
+        along = gradient @ np.linalg.svd(gradient)[2][0]
+        share = np.mean((along > 0) == y)
+        right.append(max(share, 1 - share))
+    assert np.mean(right) == pytest.approx(np.e / (np.e + 1), abs=0.03)
+
+
+def test_probabilities_under_a_budget_are_of_true_classes(table):
+    X, _ = table
+    # A rule that the columns tell, so that only the draw makes labels uncertain.
+    y = np.where(X[:, 0] > np.median(X[:, 0]), "large", "small")
+    private, _ = fit((X, y), max_epochs=30, label_epsilon=1.5)
+    assert private.label_epsilon_ == 1.5
+    assert private.score(X, y) > 0.85
+    probabilities = private.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert (probabilities.max(axis=1) > 0.99).mean() > 0.5
+    again = private.set_params(label_epsilon=None, max_epochs=1).fit(X, y)
+    assert not hasattr(again, "label_epsilon_")
+
+
+def test_a_budget_of_next_to_nothing_gives_answers_all_the_same(table):
+    for budget in (1e-300, 1e300):
+        private, _ = fit(table, label_epsilon=budget, max_epochs=1)
+        assert np.isfinite(private.predict_proba(table[0])).all()
+
+
+def test_weights_of_classes_are_refused_with_a_budget(table):
+    for estimator in PRIVATE.values():
+        weighted = clone(estimator).set_params(
+            label_epsilon=1.0, class_weight="balanced"
+        )
+        with pytest.raises(ValueError, match="class_weight cannot be used with label"):
+            weighted.fit(*table)

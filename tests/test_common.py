@@ -80,7 +80,9 @@ ESTIMATORS = [
     AutoencoderTransformer(8, hidden_layer_sizes=(16,), **TRAINING),
     AutoencoderTransformer(1, hidden_layer_sizes=(), **TRAINING),
     SplitNNClassifier(**TRAINING),
-    SplitNNClassifier(aggregation="sum", early_stopping=True, **TRAINING),
+    SplitNNClassifier(
+        aggregation="sum", early_stopping=True, label_epsilon=50.0, **TRAINING
+    ),
     SplitNNRegressor(**TRAINING),
     VFedSecClassifier(bits=64, **TRAINING),
     VFedSecClassifier(
@@ -90,7 +92,12 @@ ESTIMATORS = [
     VFedSecRegressor(bits=64, bottom=(), cut_width=8, **TRAINING),
     SplitNNRegressor(aggregation="max", bottom=(), cut_width=8, **TRAINING),
     TabVFLClassifier(**SMALL_TABNET),
-    TabVFLClassifier(design="local_encoder", early_stopping=True, **SMALL_TABNET),
+    TabVFLClassifier(
+        design="local_encoder",
+        early_stopping=True,
+        label_epsilon=50.0,
+        **SMALL_TABNET,
+    ),
     TabVFLRegressor(design="local", pretrain=False, **SMALL_TABNET),
     TabVFLRegressor(mask_type="entmax", **LARGER_TABNET),
     FedOnceClassifier(**TRAINING),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import exp
 from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import compute_class_weight
 
+from skvfl._targets import drawn_classes
 from skvfl.boosting._losses import loss_of
 from skvfl.exceptions import TrainingError
 from skvfl.nn._steps import check_held_out, n_held_out
@@ -97,18 +97,12 @@ def _loss(values, labels, class_weight):
 def _noisy(labels, said, rng):
     """Labels of which each is drawn with the budget of ``said.label_epsilon``.
 
-    A class is told truly with probability ``exp(epsilon) / (exp(epsilon) + n - 1)``,
-    and is else one of the others; a target gets Laplace noise of its range divided by
-    epsilon. Either way, no label is more than ``exp(epsilon)`` times as likely to give
-    what is shown as any other.
+    A target gets Laplace noise of its range divided by epsilon. No label is more than
+    ``exp(epsilon)`` times as likely to give what is shown as any other.
     """
     values, epsilon = labels.values, said.label_epsilon
     if labels.n_classes is None:
         low, high = said.target_range
         clipped = np.clip(values, low, high)
         return clipped + rng.laplace(0, (high - low) / epsilon, len(values))
-    n_others = labels.n_classes - 1
-    # So written, a large budget does not overflow.
-    lies = rng.random(len(values)) < n_others / (n_others + exp(min(epsilon, 700)))
-    steps = rng.integers(1, labels.n_classes, len(values))
-    return np.where(lies, (values + steps) % labels.n_classes, values)
+    return drawn_classes(values, labels.n_classes, epsilon, rng)

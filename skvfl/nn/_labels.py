@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
-from skvfl._targets import Standard
+from skvfl._targets import Standard, lie_probability
 from skvfl.nn._explicit import CrossEntropy, SquaredError
 from skvfl.nn._steps import TINY, check_held_out, tensor
 
@@ -20,6 +20,8 @@ class Codec:
     ----------
     labels : Labels
         Of all rows that are learnt from.
+    label_epsilon : float or None, default=None
+        Budget within which the classes were drawn that are learnt.
 
     Attributes
     ----------
@@ -29,8 +31,13 @@ class Codec:
         Loss of every row.
     """
 
-    def __init__(self, labels):
+    # How likely every wrong class was drawn.
+    _lies = 0.0
+
+    def __init__(self, labels, label_epsilon=None):
         self.n_outputs = labels.n_outputs
+        if label_epsilon is not None:
+            self._lies = lie_probability(labels.n_classes, label_epsilon)
         self._classifies = labels.n_classes is not None
         self.row_loss = CrossEntropy() if self._classifies else SquaredError()
         if not self._classifies:
@@ -48,8 +55,18 @@ class Codec:
         # not quite in single precision.
         outputs = np.asarray(outputs).astype(np.float64)
         if self._classifies:
-            return softmax(outputs, axis=1)
+            return self._of_true(softmax(outputs, axis=1))
         return self._standard.decode(outputs)
+
+    def _of_true(self, drawn):
+        """Probabilities of true classes, from those of classes as they were drawn."""
+        if not self._lies:
+            return drawn
+        # What is less likely than a lie is less likely than nothing.
+        true = np.maximum(drawn - self._lies, 0)
+        total = true.sum(axis=1, keepdims=True)
+        # With next to no budget all classes may be as likely as a lie.
+        return np.divide(true, total, out=drawn, where=total > 0)
 
 
 @dataclass

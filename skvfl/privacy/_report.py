@@ -173,8 +173,8 @@ class PrivacyReport:
         Returns
         -------
         worst : tuple of (Role, Outcome) or None
-                None where no attack could be carried out. That equal rows show is the
-            worst only where nothing else is found.
+            None where no attack could be carried out. That equal rows show is the worst
+            only where nothing else is found.
         """
         found = [(each, each.best) for each in self.roles if each.best is not None]
         return min(found, key=lambda pair: _rank(pair[1]), default=None)
@@ -250,7 +250,7 @@ def privacy_report(
 ):
     """Say what each role of a fit sees, and measure what it can work out.
 
-    Every attack of :mod:`skvfl.privacy.attacks` that suits the method is let loose on
+    Every attack of ``skvfl.privacy.attacks`` that suits the method is let loose on
     what each role really received.
 
     Parameters

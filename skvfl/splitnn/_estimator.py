@@ -75,9 +75,12 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2), "labels": (1, 3)}
     _roles = (PassiveSettings, ActiveSettings)
     _by_party = ("bottom",)
+
+    # Of classifiers, whose parameter it is.
+    label_epsilon = None
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -160,6 +163,10 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             rows = branch(root, 2)
             self._train(session, self._active, len(labels.values), rows, course)
             self.n_iter_ = len(self.loss_curve_)
+        # A refit without a budget must not keep that of the fit before it.
+        self.__dict__.pop("label_epsilon_", None)
+        if self.label_epsilon is not None:
+            self.label_epsilon_ = float(self.label_epsilon)
         return self
 
     def _train(self, session, active, n_rows, sequence, course):
@@ -344,6 +351,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Gaussian noise that the active party adds to the gradients it sends: its
         expected length for a row, in lengths of the batch's longest gradient. It
         averages out over epochs, and has no guarantee.
+    label_epsilon : float or None, default=None
+        Budget of the labels' differential privacy towards the other parties, see Notes.
+        None shows them everything that gradients say.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -364,6 +374,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Loss of the held-out rows after every epoch; empty without early stopping.
     n_iter_ : int
         Number of epochs.
+    label_epsilon_ : float
+        What was spent on the labels; only with a budget.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -395,6 +407,14 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     trained parameters equal, bit for bit, those of the joint network trained in one
     place.
 
+    With ``label_epsilon`` the active party draws every label at random before training:
+    it is told truly with probability ``exp(ε) / (exp(ε) + n_classes - 1)``, and is else
+    one of the others (randomised response). Gradients, and when training stops, follow
+    from these labels, so whatever passive parties do, what they see in ``fit`` is at
+    most ``exp(ε)`` times as likely for one label of a row as for another. Probabilities
+    are given as of the true classes. Sample weights and callbacks are not covered, and
+    every further ``fit`` on the same rows spends ε again.
+
     References
     ----------
     .. [1] J. Irureta, J. Imaz, A. Lojo, M. González, I. Perona, "Towards Active
@@ -415,6 +435,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
 
     _parameter_constraints = {
         **_BaseSplitNN._parameter_constraints,
+        "label_epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -442,6 +463,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         representation_noise=0.0,
         max_representation_norm=None,
         gradient_noise=0.0,
+        label_epsilon=None,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -471,6 +493,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
             transport=transport,
             random_state=random_state,
         )
+        self.label_epsilon = label_epsilon
         self.class_weight = class_weight
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -498,6 +521,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         PartyError
             If a party fails; the message names it.
         """
+        self._check_label_budget()
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)
 

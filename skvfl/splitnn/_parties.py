@@ -7,12 +7,15 @@ gradients of the loss with respect to them come down as numbers.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from skvfl._random import branch, keyed_noise, one_way
+from skvfl._targets import drawn_classes
 from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
@@ -123,6 +126,38 @@ class GradientNoise:
         }
 
 
+@dataclass
+class LabelBudget:
+    """Within which labels are drawn at random before anybody learns from them."""
+
+    after: ClassVar = "open"
+    epsilon: float
+    sequence: np.random.SeedSequence
+
+
+def labels_to_learn(party):
+    """The labels that a party holds, or those drawn in their place.
+
+    Parameters
+    ----------
+    party : Party
+        The active one.
+
+    Returns
+    -------
+    labels : Labels
+        With a :class:`LabelBudget`, all that others see of labels follows from these.
+    """
+    labels = party.held(Holding).labels
+    if not party.holds(LabelBudget):
+        return labels
+    budget = party.held(LabelBudget)
+    # From the start of one stream, so that asking again draws the same.
+    rng = np.random.default_rng(budget.sequence)
+    drawn = drawn_classes(labels.values, labels.n_classes, budget.epsilon, rng)
+    return replace(labels, values=drawn)
+
+
 @dataclass(frozen=True)
 class Cut:
     """How a passive party's activations leave.
@@ -193,10 +228,11 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
     top: Any
     aggregation: str = "concat"
     gradient_noise: float = 0.0
+    label_epsilon: float | None = None
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.labels)
+        codec = Codec(member.labels, self.label_epsilon)
         # A top model without parameters will do: the bottom models learn through it.
         top = {"activate": True, "name": "top", "trains": False}
         party = TopParty(
@@ -207,6 +243,8 @@ class ActiveSettings(PassiveSettings, role="splitnn.active"):
         )
         if self.gradient_noise:
             party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
+        if self.label_epsilon is not None:
+            party.hold(LabelBudget(self.label_epsilon, member.stream("labels")))
         return party
 
 
@@ -270,18 +308,6 @@ class SplitParty(Party):
         trainer.step()
 
     @operation
-    def end_epoch(self, losses):
-        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
-
-        Parameters
-        ----------
-        losses : dict of str to float
-            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
-        """
-        watch = self._watch
-        return int(watch is not None and watch.end_epoch(losses))
-
-    @operation
     def finish(self):
         """Refuse models that training has spoilt."""
         if (watch := self._watch) is not None:
@@ -297,6 +323,10 @@ class SplitParty(Party):
 
     def release(self):
         """Drop what belongs to one run, and bring the models to the CPU."""
+        if (watch := self._watch) is not None:
+            # An error here would hide the one that has ended the run.
+            with suppress(Exception):
+                watch.finish()
         super().release()
         self._optimize = self._optimize.on()
         # Not by ``_models``, which knows of those alone that are made.
@@ -492,7 +522,7 @@ class TopParty(BottomParty):
             self._top = self._build_top(n_inputs, self._generator)
         # One optimiser takes both models: one way back reaches both.
         self.hold(Training(trainer(self._models(), self._optimize)))
-        labels = self.held(Holding).labels
+        labels = labels_to_learn(self)
         order = public_order(seed, len(labels.values))
         # Labels and weights lie in the order in which the rows of all parties lie.
         lessons = Lessons.of(self._codec, labels, order)
@@ -530,6 +560,18 @@ class TopParty(BottomParty):
         outputs = infer(self._top, cut, torch.float32)
         rows = slice(start, stop)
         return self.held(Lessons).mean_loss(outputs, rows).item()
+
+    @operation
+    def end_epoch(self, losses):
+        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
+
+        Parameters
+        ----------
+        losses : dict of str to float
+            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
+        """
+        watch = self._watch
+        return int(watch is not None and watch.end_epoch(losses))
 
     @serving
     def combine(self, start, stop, received):

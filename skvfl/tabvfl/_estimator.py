@@ -26,9 +26,12 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
     """Training and serving; the subclasses say what the labels are."""
 
     # Never changed: another branch would be another result for the same seed.
-    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2)}
+    _streams = {"prepare": (1, 0), "models": (1, 1), "noise": (1, 2), "labels": (1, 3)}
     # The host is told more, see ``_settings``.
     _roles = (GuestSettings, GuestSettings)
+
+    # Of classifiers, whose parameter it is.
+    label_epsilon = None
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -158,6 +161,10 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             protocol.run()
             self._widths = protocol.widths
             self.n_iter_ = len(self.loss_curve_)
+        # A refit without a budget must not keep that of the fit before it.
+        self.__dict__.pop("label_epsilon_", None)
+        if self.label_epsilon is not None:
+            self.label_epsilon_ = float(self.label_epsilon)
         return self
 
     def _settings(self, name):
@@ -167,7 +174,11 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         # Where nobody can be offline, all that is sent would be kept for nothing.
         may_fail = self.failure is not None or self._transport.timeout is not None
         cache = may_fail and self.missing_party == "cache"
-        alone = {"cache": cache, "gradient_noise": self.gradient_noise}
+        alone = {
+            "cache": cache,
+            "gradient_noise": self.gradient_noise,
+            "label_epsilon": self.label_epsilon,
+        }
         return HostSettings(**vars(said), **alone)
 
     def _check_sizes(self, n_rows):
@@ -382,6 +393,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         gradient. It averages out over epochs, and has no guarantee.
     max_grad_norm : float or None, default=1.0
         Norm that each optimiser scales longer gradients of its weights down to.
+    label_epsilon : float or None, default=None
+        Budget of the labels' differential privacy towards the other parties, see Notes.
+        None shows them everything that gradients say.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes in the loss, as in scikit-learn.
     transport : {"local", "process"} or Transport, default="local"
@@ -410,6 +424,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     failures_ : list of tuple
         Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
         party that was offline, or late.
+    label_epsilon_ : float
+        What was spent on the labels; only with a budget.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -468,6 +484,14 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     0.01: without a bound the published loss divides by almost nothing where a column
     hardly varies, and becomes negative where it is constant.
 
+    With ``label_epsilon`` the active party draws every label at random before training:
+    it is told truly with probability ``exp(ε) / (exp(ε) + n_classes - 1)``, and is else
+    one of the others (randomised response). Gradients, and when training stops, follow
+    from these labels, so whatever passive parties do, what they see in ``fit`` is at
+    most ``exp(ε)`` times as likely for one label of a row as for another. Probabilities
+    are given as of the true classes. Sample weights and callbacks are not covered, and
+    every further ``fit`` on the same rows spends ε again.
+
     References
     ----------
     .. [1] M. Rashad, Z. Zhao, J. Decouchant, L. Y. Chen, "TabVFL: Improving Latent
@@ -489,6 +513,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
 
     _parameter_constraints = {
         **_BaseTabVFL._parameter_constraints,
+        "label_epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -528,6 +553,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         device="cpu",
         gradient_noise=0.0,
         max_grad_norm=1.0,
+        label_epsilon=None,
         class_weight=None,
         transport="local",
         random_state=None,
@@ -568,6 +594,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             transport=transport,
             random_state=random_state,
         )
+        self.label_epsilon = label_epsilon
         self.class_weight = class_weight
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -594,9 +621,11 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             If the labels are not classes, if the parties and the columns do not match
             (the message names both), or if ``n_d`` is too small for the parties.
         PartyError
-            If a party fails, dies, is late in the first epoch of a phase, or is offline
-            with ``missing_party="raise"``; the message names it.
+            If a party fails, dies (between organisations it is offline from then on),
+            is late in the first epoch of a phase, or is offline with
+            ``missing_party="raise"``; the message names it.
         """
+        self._check_label_budget()
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
         return self._fit(X, y, labels)
 

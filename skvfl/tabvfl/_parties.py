@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from skvfl._random import branch, one_way
-from skvfl.federation import Holding, Settings, operation, serving
+from skvfl.federation import Settings, operation, serving
 from skvfl.nn._build import Optimize
 from skvfl.nn._explicit import watch
 from skvfl.nn._labels import Codec, Lessons
@@ -34,7 +34,14 @@ from skvfl.nn._tabnet import (
     normal_linear,
     reconstruction_loss,
 )
-from skvfl.splitnn._parties import BottomParty, Epoch, GradientNoise, Inputs
+from skvfl.splitnn._parties import (
+    BottomParty,
+    Epoch,
+    GradientNoise,
+    Inputs,
+    LabelBudget,
+    labels_to_learn,
+)
 
 
 @dataclass
@@ -231,19 +238,22 @@ class HostSettings(GuestSettings, role="tabvfl.host"):
     ----------
     cache : bool, default=False
         Whether to keep what was sent last.
-    gradient_noise : float, default=0.0
-        The estimator's parameter of this name.
+    gradient_noise, label_epsilon : float
+        The estimator's parameters of these names.
     """
 
     cache: bool = False
     gradient_noise: float = 0.0
+    label_epsilon: float | None = None
 
     def make(self, member):
         """The party that has the labels."""
-        codec = Codec(member.labels)
+        codec = Codec(member.labels, self.label_epsilon)
         party = HostParty(**self._parts(member), codec=codec, cache=self.cache)
         if self.gradient_noise:
             party.hold(GradientNoise.of(self.gradient_noise, member.stream("noise")))
+        if self.label_epsilon is not None:
+            party.hold(LabelBudget(self.label_epsilon, member.stream("labels")))
         return party
 
 
@@ -546,7 +556,7 @@ class HostParty(GuestParty):
             n_outputs = self._codec.n_outputs
             self._top = networks.top(n_columns, generator, len(shares))
             self._mapping = normal_linear(networks.n_d, n_outputs, generator)
-        labels = self.held(Holding).labels
+        labels = labels_to_learn(self)
         order = public_order(seed, len(labels.values))
         lessons = Lessons.of(self._codec, labels, order)
         lessons.check_held_out(n_train)
@@ -655,6 +665,18 @@ class HostParty(GuestParty):
         # Labels and weights are in single precision, as in training.
         outputs = infer(self._mapping, latent).float()
         return self.held(Lessons).mean_loss(outputs, rows).item()
+
+    @operation
+    def end_epoch(self, losses):
+        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
+
+        Parameters
+        ----------
+        losses : dict of str to float
+            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
+        """
+        watch = self._watch
+        return int(watch is not None and watch.end_epoch(losses))
 
     @serving
     def embed(self, received):

@@ -136,7 +136,6 @@ def guess_columns(features, known, values):
     if len(known) < 8:
         return columns
     features = standardised(features)
-    # Rows far out lead far out, where no known row has been.
     least, most = values.min(axis=0), values.max(axis=0)
     room = most - least
     without = (values.sum(axis=0) - values) / (len(values) - 1)
@@ -147,7 +146,11 @@ def guess_columns(features, known, values):
         error = (values - left_out) ** 2
         better = (error.mean(axis=0) < best) & surely_less(error, chance)
         best = np.where(better, error.mean(axis=0), best)
-        columns[:, better] = guess.clip(least - room, most + room)[:, better]
+        # Rows far out lead far out, where no known row has been; but for a way back
+        # that is exact.
+        exact = error.mean(axis=0) < 0.01 * chance.mean(axis=0)
+        guess = np.where(exact, guess, guess.clip(least - room, most + room))
+        columns[:, better] = guess[:, better]
     columns[~seen] = prior
     return columns
 
