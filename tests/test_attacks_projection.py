@@ -1,9 +1,13 @@
 """Attacks on RAP's projected columns, each with a control in which it must fail."""
 
+import pickle
+
 import numpy as np
 import pytest
-from _leakage import SEEDS, assert_nothing, noise, permuted
+from _leakage import SEEDS, assert_nothing, changed, noise, permuted
+from sklearn.base import clone
 from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.exceptions import NotFittedError
 
 from skvfl import GaussianProjection, PartyPreprocessor, RandomProjectionVFL
 from skvfl.privacy import record_views
@@ -13,6 +17,7 @@ from skvfl.privacy.attacks import (
     KnownRowsAttack,
     MomentsAttack,
 )
+from skvfl.privacy.attacks._statistics import MOST_CUBED
 
 F = 6
 KINDS = ("orthogonal", "conditioned", "gaussian")
@@ -68,8 +73,11 @@ def known(n, **params):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [F, 2 * F, 10 * F])
 def test_as_many_known_rows_as_columns_give_everything(kind, n):
-    view, truth = sent(skewed(300), kind)
-    assert score(known(n), view, truth) >= 0.99
+    columns = skewed(300)
+    # A binary column is the same in so few rows as often as not.
+    columns[:, 3] = np.random.default_rng(5).lognormal(0, 0.5, 300)
+    view, truth = sent(columns, kind)
+    assert np.min([score(known(n), view, truth, s) for s in range(3)]) >= 0.99
 
 
 def test_no_known_row_gives_nothing_and_fewer_than_columns_give_a_part():
@@ -123,6 +131,39 @@ def test_a_sender_who_sent_nothing_has_no_columns():
     assert np.isnan(attack.fit(view).reconstruct()).all()
 
 
+def test_columns_that_are_all_the_same_say_nothing():
+    view, truth = sent(skewed(100))
+    same = changed(view, lambda seen, place, array: np.zeros_like(array))
+    shadow = (truth, None)
+    for attack in (
+        known(2 * F),
+        MomentsAttack(moments=True),
+        IndependentComponentsAttack(marginals=True),
+        IndependentComponentsAttack(shadow=shadow),
+        FrequencyAttack(shadow=shadow),
+    ):
+        assert score(attack, same, truth) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        known(5),
+        MomentsAttack(moments=True),
+        IndependentComponentsAttack(marginals=True),
+    ],
+)
+def test_attacks_are_estimators_whose_side_knowledge_is_a_parameter(attack):
+    view, truth = sent(skewed(60))
+    informed = attack.informed(truth, random_state=0)
+    assert str(attack.get_params()) == str(clone(attack).get_params())
+    assert str(attack.get_params()) != str(informed.get_params())
+    again = pickle.loads(pickle.dumps(informed.set_params(random_state=0).fit(view)))
+    np.testing.assert_array_equal(again.reconstruct(), informed.reconstruct())
+    with pytest.raises(NotFittedError):
+        attack.reconstruct()
+
+
 # Statistics
 
 
@@ -130,6 +171,17 @@ def test_moments_undo_an_orthogonal_matrix():
     view, truth = sent(skewed(600))
     attack = MomentsAttack(moments=True, sender="other")
     assert score(attack, view, truth) >= 0.99
+
+
+def test_moments_undo_a_wide_orthogonal_matrix():
+    columns = np.hstack([skewed(600, seed)[:, :5] for seed in range(4)])
+    assert columns.shape[1] > MOST_CUBED
+    # Columns with something in common have components of different variance.
+    columns += np.outer(skewed(600, 9)[:, 0], np.arange(20) % 4)
+    view, truth = sent(columns)
+    assert score(MomentsAttack(moments=True, sender="other"), view, truth) >= 0.99
+    attack = MomentsAttack(moments=True, sender="other")
+    assert_nothing([score(attack, noise(view, s), truth, s) for s in SEEDS])
 
 
 @pytest.mark.parametrize("kind", ["conditioned", "gaussian"])

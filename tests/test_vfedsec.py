@@ -1021,7 +1021,7 @@ def test_clients_offer_nothing_else():
         *("commit", "reveal", "draw_graph"),
         *("offer_keys", "agree_keys", "confirm_keys", "prepare"),
         *("sign_columns", "check_columns", "forward", "backward", "update"),
-        *("remember", "recall", "say_rows"),
+        *("remember", "recall", "say_rows", "hear"),
     }
     assert offered(SecureClient) == both
     assert offered(ActiveClient) == both | {

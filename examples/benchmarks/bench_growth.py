@@ -32,6 +32,7 @@ from skvfl import (
     TabVFLClassifier,
     VerticalPartitioner,
     VFedSecClassifier,
+    VFLBoostingClassifier,
 )
 
 ONE_EPOCH = {"max_epochs": 1, "random_state": 0}
@@ -56,6 +57,8 @@ METHODS = {
     "vFedSec": partial(VFedSecClassifier, **ONE_EPOCH),
     "TabVFL": tabvfl,
 }
+# Of these the memory alone is measured, by another script.
+OTHERS = {"Boosting": partial(VFLBoostingClassifier, max_iter=10, random_state=0)}
 # What stays as it is while one number varies.
 USUAL = {
     "rows": {"columns": 20, "parties": 4},
@@ -156,7 +159,7 @@ def added(method, sizes):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     X, y = drawn(**sizes)
-    estimator = METHODS[method](parties=sizes["parties"])
+    estimator = (METHODS | OTHERS)[method](parties=sizes["parties"])
     # What is loaded at the first fit is there before, and no part of what it adds.
     fitted(estimator, X[:1_000], y[:1_000])
     before, peak, ends = resident(), [0], threading.Event()

@@ -15,6 +15,7 @@ from skvfl._sklearn import (
     Interval,
     StrOptions,
     _num_samples,
+    _safe_indexing,
     validate_params,
 )
 from skvfl._targets import read_weights
@@ -22,6 +23,7 @@ from skvfl._warnings import warn
 from skvfl.evaluation._contenders import contenders, read_baselines, read_methods
 from skvfl.evaluation._gain import INTERVAL
 from skvfl.evaluation._import import optional
+from skvfl.evaluation._leaks import worst_leaks
 from skvfl.evaluation._parties import agree
 from skvfl.evaluation._run import Comparison
 from skvfl.evaluation._table import COLUMNS, tabulate
@@ -50,6 +52,7 @@ NETWORKS = {
         "time_limit": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": [Interval(Integral, 0, 2**32 - 1, closed="both"), None],
         "n_jobs": [Integral, None],
+        "leakage": ["boolean"],
     },
     prefer_skip_nested_validation=False,
 )
@@ -72,6 +75,7 @@ def compare(
     callbacks=None,
     random_state=None,
     n_jobs=None,
+    leakage=False,
 ):
     """Compare federated methods with pooling the columns and with each party alone.
 
@@ -136,6 +140,10 @@ def compare(
         and in the parties' transformers.
     n_jobs : int, default=None
         Number of folds that are fitted at the same time, as in joblib.
+    leakage : bool, default=False
+        Whether to attack every method, too: it is fitted once more, on the training
+        rows of the first fold, and the most successful attack of a
+        :func:`~skvfl.privacy.privacy_report` is in the frame.
 
     Returns
     -------
@@ -160,6 +168,9 @@ def compare(
         - ``transfer_seconds``: from :meth:`CommunicationLog.transfer_time`;
         - ``epsilon``: the largest ``epsilon_spent_`` of the folds, NaN where a method
           has none;
+        - ``worst_leakage``, ``worst_attack``: with ``leakage=True`` the score of the
+          most successful attack, from 0 (no better than guessing) to 1 (exact), and
+          what it does, in a sentence; NaN where no messages are sent;
         - ``who_sees_what``: in a sentence;
         - ``error``: why there is no score; empty where there is one.
 
@@ -182,6 +193,7 @@ def compare(
     --------
     ComparisonDisplay : Draw the result.
     skvfl.evaluation.all_methods : What ``"all"`` stands for.
+    skvfl.privacy.privacy_report : All attacks on one method.
 
     Notes
     -----
@@ -236,6 +248,11 @@ def compare(
         return _seed(estimator, random_state)
 
     agreed, X = agree(methods, parties, active, X, y, seed)
+    if leakage and agreed.elsewhere:
+        raise ValueError(
+            f"leakage=True needs all tables, and those of {agreed.elsewhere} are "
+            "elsewhere: compare in a simulation with columns like theirs"
+        )
     rows = contenders(methods, baselines, agreed, seed)
     n_rows = _num_samples(X)
     y, _ = read_truth(y, None, n_rows, classifies=classifies)
@@ -252,7 +269,13 @@ def compare(
         comparison.set_callbacks(*several)
     comparison.fit(X, y, folds, sample_weight)
     notes = _notes(agreed)
-    records, reference = tabulate(rows, comparison.results_, folds)
+    leaks = None
+    if leakage:
+        train = folds[0][0]
+        leaks = worst_leaks(
+            rows, comparison.results_, _safe_indexing(X, train), y[train], random_state
+        )
+    records, reference = tabulate(rows, comparison.results_, folds, leaks)
     frame = pandas.DataFrame.from_dict(records, orient="index")
     frame.attrs = {
         "reference": reference,

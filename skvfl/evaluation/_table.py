@@ -9,14 +9,15 @@ from skvfl.evaluation._gain import corrected_interval, verdict
 SCORE = ("score", "score_std")
 GAIN = ("gain", "gain_low", "gain_high")
 COSTS = ("rounds", "messages", "bytes", "fit_seconds", "transfer_seconds", "epsilon")
+LEAKS = ("worst_leakage", "worst_attack")
 COLUMNS = (
     *("model", "shares"),
     *(*SCORE, *GAIN, "verdict"),
-    *(*COSTS, "who_sees_what", "error"),
+    *(*COSTS, *LEAKS, "who_sees_what", "error"),
 )
 
 
-def tabulate(rows, results, folds):
+def tabulate(rows, results, folds, leaks=None):
     """Records of the frame, and the name of the row that gains are measured from.
 
     Parameters
@@ -27,6 +28,9 @@ def tabulate(rows, results, folds):
         See :meth:`Comparison.fit`.
     folds : list of tuple of (ndarray, ndarray)
         Rows to train on and to test on.
+    leaks : dict of str to tuple of (float, str), default=None
+        What the most successful attack on a row scored, and what it does; left out of
+        the frame by default.
 
     Returns
     -------
@@ -59,6 +63,7 @@ def tabulate(rows, results, folds):
             **first,
             "verdict": _verdict(first, name, references[metrics[0]]),
             **_mean_costs(results[name]),
+            **({} if leaks is None else dict(zip(LEAKS, leaks[name], strict=True))),
             "who_sees_what": row.sees,
             "error": results[name][0]["error"],
         }

@@ -12,6 +12,7 @@ from skvfl.privacy._fixed_point import FixedPoint
 from skvfl.privacy._keys import KeyRing
 from skvfl.privacy._masks import MASK_FORWARD, MASK_GRADIENT, Aggregator, Masker
 from skvfl.privacy._recording import record_views
+from skvfl.privacy._report import PrivacyReport, privacy_report
 from skvfl.privacy._scorer import make_leakage_scorer
 from skvfl.privacy._sealed_ids import open_ids, seal_ids, sealed_length
 from skvfl.privacy._secure_aggregator import SecureAggregator
@@ -26,6 +27,7 @@ __all__ = [
     "KeyRing",
     "Masker",
     "Matrix",
+    "PrivacyReport",
     "PrivacySpent",
     "PrivacyUtilityDisplay",
     "SampledGaussian",
@@ -38,6 +40,7 @@ __all__ = [
     "calibrate_noise",
     "make_leakage_scorer",
     "open_ids",
+    "privacy_report",
     "record_views",
     "seal_ids",
     "sealed_length",

@@ -167,7 +167,10 @@ def play(attack, view, truth, party=None, random_state=None):
     attack = attack.informed(truth, random_state=random_state)
     params = attack.get_params(deep=False)
     said = {"sender": party, "random_state": random_state}
-    attack.set_params(
-        **{k: v for k, v in said.items() if k in params and params[k] is None}
-    )
+    said = {k: v for k, v in said.items() if k in params and params[k] is None}
+    if params.get("shadow") is True:
+        # Half of the rows in another order stand for a sample of the same people.
+        order = np.random.RandomState(random_state).permutation(len(truth))
+        said["shadow"] = truth[order[: len(truth) // 2]], None
+    attack.set_params(**said)
     return attack.fit(view).score(truth)

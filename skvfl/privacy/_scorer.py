@@ -68,14 +68,12 @@ def make_leakage_scorer(
     >>> from sklearn.linear_model import LogisticRegression
     >>> from skvfl import RandomProjectionVFL
     >>> from skvfl.privacy import make_leakage_scorer
-    >>> from skvfl.privacy.attacks import KnownRowsAttack  # doctest: +SKIP
+    >>> from skvfl.privacy.attacks import KnownRowsAttack
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
-    >>> knows_20 = KnownRowsAttack(known_rows=20)  # doctest: +SKIP
-    >>> scorer = make_leakage_scorer(
-    ...     knows_20, role="server", party="party_1"
-    ... )  # doctest: +SKIP
-    >>> print(f"{scorer(vfl.fit(X, y), X, y):.2f}")  # doctest: +SKIP
+    >>> knows_20 = KnownRowsAttack(known_rows=20)
+    >>> scorer = make_leakage_scorer(knows_20, role="server", party="party1")
+    >>> print(f"{scorer(vfl.fit(X, y), X, y):.2f}")
     1.00
     """
     if when not in ("fit", "predict"):

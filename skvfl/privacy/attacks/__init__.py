@@ -27,6 +27,7 @@ from skvfl.privacy.attacks._secure import (
     RoundDifferenceAttack,
     UniformityAttack,
 )
+from skvfl.privacy.attacks._trees import GradientSignAttack, SplitSidesAttack
 
 __all__ = [
     "AliasAttack",
@@ -38,6 +39,7 @@ __all__ = [
     "FrequencyAttack",
     "GradientDirectionAttack",
     "GradientNormAttack",
+    "GradientSignAttack",
     "HyperplaneAttack",
     "IndependentComponentsAttack",
     "InversionAttack",
@@ -48,5 +50,6 @@ __all__ = [
     "RankAttack",
     "RoundDifferenceAttack",
     "ShadowModelAttack",
+    "SplitSidesAttack",
     "UniformityAttack",
 ]

@@ -405,8 +405,9 @@ class ClusterGradientAttack(Attack):
             elif MASKED in content and of_party(seen.sender, self.sender):
                 array = content[MASKED]
                 sums[batch] = sums[batch] + array if batch in sums else array
-        for batch in gradients.keys() & sums.keys():
-            yield *gradients[batch], sums[batch]
+        for batch, total in sums.items():
+            if batch in gradients:
+                yield *gradients[batch], total
 
 
 def solve_batch(gradient, total):

@@ -13,10 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 from skvfl.privacy.attacks._evidence import scales
 from skvfl.privacy.attacks._linear import principal, whitened
 
-# Rows that are looked at, and products of them and pairs of components.
-SAMPLE = 2000
-PAIRS = 2 * 10**7
-STARTS = 64
+# Rows that are looked at where all would take long.
+SAMPLE = 1000
+STARTS, FEW_STARTS = 64, 4
+# Components up to which all third moments are computed.
+MOST_CUBED = 12
+# Logarithm of the ratio of variances that are not the same.
+OTHERS = 0.2
 SWEEPS = 20
 # Of the squared skewness that the right signs may leave unexplained.
 UNEXPLAINED = 0.05
@@ -29,6 +32,8 @@ SAME = 1e-5
 N_STARTS = 4
 N_TRIALS = 5
 TOO_FAR = 2.0
+# Columns of which a component analysis takes long.
+MANY = 20
 # Mean of log cosh of a standard normal number.
 OF_NORMAL = 0.3746
 
@@ -52,17 +57,17 @@ def from_moments(received, mean, covariance, third, rng):
     variances, known = np.linalg.eigh(covariance)
     variances, known = np.clip(variances[::-1], 0, None), known[:, ::-1]
     rank = min(len(deviations), int((variances > 1e-10 * variances[:1]).sum()))
+    # The search for signs takes long where there are many, and other variances than the
+    # known ones are no components of theirs.
+    apart = abs(np.log(deviations[:rank] ** 2 / variances[:rank]))
+    if rank > MOST_CUBED and np.median(apart) > OTHERS:
+        return None
     components = (received - centre) @ axes[:, :rank] / deviations[:rank]
     known = known[:, :rank] * np.sqrt(variances[:rank])
     scale = np.sqrt(np.diag(covariance))
     scale[scale == 0] = 1.0
     skewness = third / scale**3
-    signs = search_signs(
-        components[rng.permutation(len(received))[: max(SAMPLE, PAIRS // rank**2)]],
-        known / scale[:, None],
-        skewness,
-        rng,
-    )
+    signs = search_signs(components, known / scale[:, None], skewness, rng)
     guess = components * signs @ known.T
     left = (guess**3).mean(axis=0) / scale**3 - skewness
     if (left**2).sum() > UNEXPLAINED * (skewness**2).sum():
@@ -88,6 +93,12 @@ def search_signs(components, axes, skewness, rng):
     signs : ndarray of shape (rank,)
     """
     rank = components.shape[1]
+    if rank > MOST_CUBED:
+        few = components[rng.permutation(len(components))[:SAMPLE]]
+        starts = rng.choice([-1.0, 1.0], (FEW_STARTS, rank))
+        found = [climb(few, axes, skewness, signs, rng) for signs in starts]
+        _, signs = min(found, key=lambda each: each[0])
+        return climb(components, axes, skewness, signs, rng)[1]
     signs = rng.choice([-1.0, 1.0], (STARTS, rank))
     cubed = third_order(components)
 
@@ -112,6 +123,33 @@ def search_signs(components, axes, skewness, rng):
     return signs[best.argmin()]
 
 
+def climb(components, axes, skewness, signs, rng):
+    """Signs to which no change of a single one is better, and their error.
+
+    It works on rows and not on third moments, of which many components have too many.
+    """
+    signs = signs.copy()
+    mixed = components * signs @ axes.T
+
+    def error(mixed):
+        # A power is computed much more slowly.
+        found = (mixed * mixed * mixed).mean(axis=0)
+        return ((np.cbrt(found) - np.cbrt(skewness)) ** 2).sum()
+
+    best = error(mixed)
+    for _ in range(SWEEPS):
+        before = best
+        for i in rng.permutation(len(signs)):
+            other = mixed - np.outer(2 * signs[i] * components[:, i], axes[:, i])
+            new = error(other)
+            if new < best:
+                best, mixed = new, other
+                signs[i] *= -1
+        if best == before:
+            break
+    return best, signs
+
+
 def third_order(components):
     """Third moments of components, as a matrix over pairs."""
     n, rank = components.shape
@@ -123,7 +161,7 @@ def sources(received, rng):
     """Independent components of unit variance, and the matrix that mixes them."""
     rank = len(principal(received)[2])
     best = None
-    for _ in range(N_STARTS):
+    for _ in range(N_STARTS if rank <= MANY else 1):
         seed = int(rng.integers(2**31))
         ica = FastICA(rank, whiten="unit-variance", max_iter=200, random_state=seed)
         with warnings.catch_warnings():
@@ -251,7 +289,7 @@ def from_sample(received, sample, rng):
         NaN where the mean is the better guess.
     """
     trials, costs = [], []
-    for _ in range(N_TRIALS):
+    for _ in range(N_TRIALS if sample.shape[1] <= MANY else 2):
         one, two = np.array_split(rng.permutation(sample), 2)
         guess, cost, _ = unmix(one, *sources(two, rng), rng)
         squares = (guess**2).sum(axis=0)

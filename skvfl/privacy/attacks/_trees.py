@@ -1,0 +1,161 @@
+"""Attacks on boosted trees: labels from derivatives, and columns from splits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skvfl.privacy.attacks._base import Attack
+from skvfl.privacy.attacks._guess import guess_columns
+
+# More splits say hardly more of a column, and take memory.
+MOST_SPLITS = 2_000
+
+
+class GradientSignAttack(Attack):
+    """Labels from the signs of the derivatives that trees are grown on.
+
+    The derivative of the loss with respect to what the model says is the predicted
+    probability of a class minus one for the rows of that class, and the probability
+    itself for all others: its sign is the label. It needs no side knowledge, which is
+    why others encrypt derivatives [1]_.
+
+    Attributes
+    ----------
+    guess_ : ndarray of shape (n_rows,)
+        What :meth:`reconstruct` returns.
+
+    References
+    ----------
+    .. [1] K. Cheng et al., "SecureBoost: A Lossless Federated Learning Framework", IEEE
+       Intelligent Systems 36, 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from skvfl import VFLBoostingClassifier
+    >>> from skvfl.privacy import record_views
+    >>> from skvfl.privacy.attacks import GradientSignAttack
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> with record_views() as views:
+    ...     vfl = VFLBoostingClassifier(max_iter=2, random_state=0).fit(X, y)
+    >>> GradientSignAttack().fit(views["party1"]).score(y)
+    1.0
+    """
+
+    target: ClassVar = "labels"
+
+    def fit(self, view):
+        """Look at the derivatives of the first iteration.
+
+        Parameters
+        ----------
+        view : View
+            Of a party that is sent some.
+
+        Returns
+        -------
+        self : GradientSignAttack
+        """
+        view = view.fit
+        self.guess_ = np.zeros(view.n_rows)
+        slopes = next((s for s in map(_derivatives, view.messages) if len(s)), None)
+        if slopes is not None and slopes.shape[1] == view.n_rows:
+            # Of the outputs, the row's own class is the one that pulls down.
+            self.guess_ = slopes.argmin(axis=0) if len(slopes) > 1 else slopes[0] < 0
+            self.guess_ = self.guess_.astype(np.float64)
+        return self
+
+    def reconstruct(self):
+        """The position of every row's class.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_rows,)
+        """
+        check_is_fitted(self)
+        return self.guess_
+
+
+class SplitSidesAttack(Attack):
+    """Columns from which rows go left at a party's splits.
+
+    Whoever grows the trees is told, for each split, which rows lie on which side.
+    Splits of one column put its rows in order, coarsely, and known rows say what the
+    order means.
+
+    Parameters
+    ----------
+    known_rows : tuple (positions, values) or int, default=100
+        Rows whose columns are known.
+    sender : str, default=None
+        Whose splits to look at; by default everybody's together.
+
+    Attributes
+    ----------
+    guess_ : ndarray of shape (n_rows, n_columns)
+        What :meth:`reconstruct` returns.
+
+    See Also
+    --------
+    RankAttack : Columns of which all ranks are sent.
+
+    Examples
+    --------
+    >>> from skvfl.privacy.attacks import SplitSidesAttack
+    >>> SplitSidesAttack(known_rows=100, sender="shop")
+    SplitSidesAttack(sender='shop')
+    """
+
+    target: ClassVar = "columns"
+
+    def __init__(self, *, known_rows=100, sender=None):
+        self.known_rows = known_rows
+        self.sender = sender
+
+    def fit(self, view):
+        """Put rows in order by the sides that they take.
+
+        Parameters
+        ----------
+        view : View
+            Of whoever grows the trees.
+
+        Returns
+        -------
+        self : SplitSidesAttack
+        """
+        view = view.fit
+        known = self._known()
+        if known is None:
+            raise ValueError("SplitSidesAttack learns from known rows: give known_rows")
+        sides = [
+            np.unpackbits(seen.content, axis=1, count=view.n_rows)
+            for seen in view.messages
+            if seen.operation == "split"
+            and self.sender in (None, seen.sender)
+            and isinstance(seen.content, np.ndarray)
+        ]
+        sides = np.vstack([np.zeros((0, view.n_rows)), *sides])[:MOST_SPLITS]
+        values = known[1].reshape(len(known[1]), -1).astype(float)
+        self.guess_ = guess_columns(sides.T, known[0], values)
+        return self
+
+    def reconstruct(self):
+        """The secret columns.
+
+        Returns
+        -------
+        columns : ndarray of shape (n_rows, n_columns)
+        """
+        check_is_fitted(self)
+        return self.guess_
+
+
+def _derivatives(seen):
+    """First derivatives in a message, a line for each output; none elsewhere."""
+    if seen.operation == "begin_trees" and isinstance(seen.content, dict):
+        return np.asarray(seen.content.get("gradients", ()))
+    return ()
