@@ -3,7 +3,8 @@
 import re
 from typing import NamedTuple
 
-from _page import HERE, MINUS, listing, number
+from _page import HERE, MINUS, number
+from _page import listing as table_of
 from _record import select
 
 from skvfl._methods import METHODS
@@ -40,6 +41,8 @@ class Evidence(NamedTuple):
         Whether the claim is that nothing is found; else that it is.
     note : str
         What else to know.
+    at_worst : str
+        The heaviest verdict that this measurement allows.
     defence : str
         What must stand in the name of a defence, whose strongest setting is shown.
     """
@@ -51,7 +54,13 @@ class Evidence(NamedTuple):
     setting: str = ""
     protects: bool = True
     note: str = ""
+    at_worst: str = "**contradicted**"
     defence: str = ""
+
+
+def listing(title, header, rows):
+    """Return a table, or words where there are no rows."""
+    return table_of(title, header, rows) if rows else f"{title}: not measured yet."
 
 
 def write_pages(lines):
@@ -166,6 +175,8 @@ def _weighed(lines, method, evidence):
             f"{shown(strongest)}, and accuracy from {number(plain['utility'], 3)} to "
             f"{number(strongest['utility'], 3)}"
         )
+    if not select(lines, what="report", method=method):
+        return "not measured", ""
     if not evidence.attacks:
         received = [
             line
@@ -192,7 +203,7 @@ def _weighed(lines, method, evidence):
     if not evidence.protects:
         return ("confirmed" if worst["score"] >= MUCH else "bounded"), words
     if worst["score"] >= MUCH:
-        return "**contradicted**", words
+        return evidence.at_worst, words
     quiet = worst["score"] < NOTHING or worst["score"] <= worst["half"]
     return ("confirmed" if quiet else "bounded"), words
 
@@ -235,22 +246,22 @@ def about(method, lines):
         "line": "=" * len(title),
         "sees": method.leaks.replace("`", "``"),
         "claims": "\n".join(said) or "There is no paper whose claims were looked at.",
-        "received": _received_table(mine),
+        "received": _received_table(mine, method.name),
         "attacks": "\n\n".join(_attack_tables(mine)),
         "guarantees": _guarantees(mine),
     }
 
 
-def _received_table(lines):
+def _received_table(lines, method):
     rows = [
         [
             *(line[each] for each in ("role", "when", "sender", "content")),
             *(f"{line[each]:,}" for each in ("messages", "bytes")),
         ]
-        for line in select(lines, what="received", data="adult")
+        for line in select(lines, what="received", data="adult", setting=method)
     ]
     header = ["to", "when", "from", "content", "messages", "bytes"]
-    return listing("What crossed on adult, 5,000 rows", header, rows)
+    return listing("What crossed on adult", header, rows)
 
 
 def _attack_tables(lines):
@@ -285,6 +296,7 @@ EVIDENCE = {
         Evidence(
             ("EqualRowsAttack",),
             "equal",
+            at_worst="bounded",
             note="No value is found, but which rows are equal is.",
         ),
     ),
@@ -295,7 +307,12 @@ EVIDENCE = {
         ),
     ),
     ("RAP", "fewer rows than columns"): (
-        Evidence(("KnownRowsAttack",), knows="one fewer"),
+        Evidence(
+            ("KnownRowsAttack",),
+            knows="one fewer",
+            at_worst="bounded",
+            note="So many solutions there are, and the part that rows span is found.",
+        ),
     ),
     ("RAP", "unmatched rows"): (Evidence(("KnownRowsAttack",), knows="not which"),),
     ("RAP", "matched rows"): (
