@@ -10,6 +10,7 @@ FIRST = (
     "fedonce",
     "apc_predict_alone",
     "trees_in_one_round",
+    "boosting",
     "images",
     "partner_offline",
     "client_failures",

@@ -60,7 +60,6 @@ DIFFERENT = {
 }
 # What a name means where that is not the same thing everywhere, or is one on purpose.
 MEANT = {
-    "class_weight": "APC-VFL's model has its own",
     "early_stopping": "where a loss of labels can be held out",
     "active": "the party with the labels: FedOnce's and TabVFL's host, RAP's owner",
     "bottom": "a party's own network; at FedOnce the host's, since guests encode",

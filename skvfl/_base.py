@@ -382,11 +382,6 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         elsewhere = isinstance(self.parties, Federation)
         return [self._active] if elsewhere else self._names
 
-    @property
-    def _listeners(self):
-        """Members at home that have callbacks."""
-        return [name for name in self._names if self._machine(name)["callbacks"]]
-
     def _last_losses(self, train="loss_curve_", held_out="validation_loss_curve_"):
         """Of the last epoch, by skorch's names for them."""
         losses = {"train_loss": getattr(self, train)[-1]}
@@ -396,7 +391,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
 
     def _ask_callbacks(self, session, losses):
         """Whether callbacks of the party that knows the loss end training."""
-        if self._listener not in self._listeners:
+        if not self._machine(self._listener)["callbacks"]:
             return False
         ends = Count(0, 1)
         return bool(session.ask(self._listener, "end_epoch", reply=ends, losses=losses))

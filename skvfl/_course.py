@@ -53,6 +53,8 @@ class Course:
         # Attributes of the last epoch of which all have kept their halves, and of the
         # one after it, of which some have yet to say that they have.
         self._reached = self._pending = None
+        self._may_end = False
+        self._has_warned = False
 
     def __enter__(self):
         self.context.call_on_fit_task_begin(**self.rows)
@@ -94,6 +96,7 @@ class Course:
         """
         task = self.context.subcontext(task_name=name)
         task.call_on_fit_task_begin(**self.rows)
+        self._may_end = may_end
         # A refit is not worth losing the earlier fit for, which an error brings back.
         if may_end and not self._estimator._replaces:
             self._put_off()
@@ -145,28 +148,49 @@ class Course:
 
     def _attributes(self, so_far):
         """What gives the attributes of what has been learnt so far, or None."""
-        if self.session is None or not self.session.keeps_epochs:
-            return partial(_whole, so_far)
         # Once for an epoch: partners keep their halves anew each time.
         taken = cache(partial(_whole, so_far))
-        if hasattr(self._estimator, "warm_start"):
+        keeps_epochs = self.session is not None and self.session.keeps_epochs
+        if keeps_epochs and self._may_end and hasattr(self._estimator, "warm_start"):
             self._mark(taken)
 
         def settled():
-            # Before that, partners could not say what they predict.
-            if taken() is not None:
+            if taken() is None:
+                self._warn_once()
+            elif keeps_epochs:
+                # Before that, partners could not say what they predict.
                 self.session.settled(wait=True)
             return taken()
 
         return settled
 
+    def _warn_once(self):
+        """Say that callbacks get no model, and so give no scores."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn(
+                "callbacks get no model of some epochs, and give no scores of them: a "
+                "party keeps its half elsewhere (by files it is asked once), or is "
+                "late",
+                UserWarning,
+            )
+
     def _mark(self, taken):
         """Note where a fit can go on from whose partner is lost later."""
         # Nobody has waited for the epoch before this one to be kept.
-        if self._pending is not None and self.session.settled():
+        if self._pending is not None and _is_settled(self.session):
             self._reached = self._pending
-        if (now := taken()) is not None:
-            self._pending = now
+        if (now := taken()) is None:
+            return
+        known = vars(self._estimator)
+        lengths = {
+            name: len(curve)
+            for name, curve in known.items()
+            if name.endswith("curve_") and isinstance(curve, list)
+        }
+        # Held-out rows are asked of when the epoch has ended.
+        lengths["validation_loss_curve_"] = lengths["loss_curve_"]
+        self._pending = {"n_iter_": known.get("n_iter_"), **now}, lengths
 
     def _fall_back(self, exc):
         """Leave the last epoch of which all have kept their halves."""
@@ -175,16 +199,14 @@ class Course:
         # A refit is not worth losing the earlier fit for.
         if self._reached is None or self._estimator._replaces:
             return
-        n_iter = self._reached["n_iter_"]
-        curves = {
-            name: vars(self._estimator)[name][:n_iter]
-            for name in ("loss_curve_", "validation_loss_curve_")
-        }
-        self._estimator._left = {**self._reached, **curves}
+        attributes, lengths = self._reached
+        known = vars(self._estimator)
+        curves = {name: known[name][:length] for name, length in lengths.items()}
+        self._estimator._left = {**attributes, **curves}
         exc.add_note(
-            f"The estimator has the models of n_iter_={n_iter} epochs, of which every "
-            "party has kept its half: once all answer again it predicts, and fit goes "
-            "on from there with warm_start=True."
+            f"The estimator has the models of n_iter_={attributes['n_iter_']} epochs, "
+            "of which every party has kept its half: once all answer again it "
+            "predicts, and fit goes on from there with warm_start=True."
         )
 
     def _put_off(self):

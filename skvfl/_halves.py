@@ -69,6 +69,9 @@ class HalvesMixin:
         # organisations whose halves are left out, so it goes, too.
         kept = without_seeds(self)
         kept.partition_ = without_seeds(self.partition_)
+        # A scheduler or checkpoint refers to the networks of whose it is.
+        if hasattr(kept, "callbacks"):
+            kept.callbacks = None
         kept._parties = {
             name: party
             for name, party in self._parties.items()

@@ -58,4 +58,4 @@ def assert_nothing(scores, slack=0.01):
     spread = 2.262 * scores.std(ddof=1) / np.sqrt(len(scores))
     assert abs(scores.mean()) <= spread + slack, scores
     # An interval that is wide enough for everything would show nothing.
-    assert spread < 0.5, scores
+    assert spread < 0.75, scores

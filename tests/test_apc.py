@@ -536,6 +536,29 @@ def test_figure_6_and_our_addition_are_one_search(cancer, parties):
         assert_array_equal(parallel.cv_results_[key], search.cv_results_[key])
 
 
+def test_classes_weigh_as_their_rows_do(cancer):
+    X, y = cancer
+    parties = {"a": range(15), "b": range(15, 30)}
+    labelled = np.arange(len(y)) % 3 > 0
+    weights = {0: 3.0, 1: 0.5}
+    rows = np.where(y == 0, 3.0, 0.5)
+    by_class = quick(parties, class_weight=weights).fit(X, y, labelled=labelled)
+    by_row = quick(parties).fit(X, y, rows, labelled=labelled)
+    plain = quick(parties).fit(X, y, labelled=labelled)
+    ours, theirs, others = (e.predict_proba(X) for e in (by_class, by_row, plain))
+    assert_array_equal(ours, theirs)
+    assert (ours != others).any()
+    counts = np.bincount(y[labelled])
+    balanced = dict(enumerate(labelled.sum() / (2 * counts)))
+    first, second = (
+        quick(parties, class_weight=each).fit(X, y, labelled=labelled).predict_proba(X)
+        for each in ("balanced", balanced)
+    )
+    assert_array_equal(first, second)
+    with pytest.raises(ValueError, match="KNeighborsClassifier has no sample_weight"):
+        quick(parties, estimator=KNeighborsClassifier(), class_weight=weights).fit(X, y)
+
+
 def test_inner_encoders_are_searchable(partial, cancer, parties):
     vfl = quick(parties)
     vfl.set_params(

@@ -73,8 +73,11 @@ def known(n, **params):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [F, 2 * F, 10 * F])
 def test_as_many_known_rows_as_columns_give_everything(kind, n):
-    view, truth = sent(skewed(300), kind)
-    assert score(known(n), view, truth) >= 0.99
+    columns = skewed(300)
+    # A binary column is the same in so few rows as often as not.
+    columns[:, 3] = np.random.default_rng(5).lognormal(0, 0.5, 300)
+    view, truth = sent(columns, kind)
+    assert np.min([score(known(n), view, truth, s) for s in range(3)]) >= 0.99
 
 
 def test_no_known_row_gives_nothing_and_fewer_than_columns_give_a_part():

@@ -8,15 +8,27 @@ import pandas as pd
 import pytest
 from _role_views import Watch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import spearmanr
 from sklearn.base import clone, is_classifier
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_wine,
+    make_regression,
+)
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
 from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer
 
-from skvfl import VFLBoostingClassifier, VFLBoostingRegressor
+from skvfl import (
+    VerticalPartitioner,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
+)
 from skvfl.boosting import _histograms, _lessons
 from skvfl.boosting._histograms import Histograms
 from skvfl.boosting._parties import PassiveSettings
@@ -449,6 +461,29 @@ def bins_worked_out(n_iter):
 def test_the_active_party_works_out_bins_from_many_sums():
     assert bins_worked_out(1) < 0.1
     assert bins_worked_out(40) > 0.9
+
+
+@pytest.mark.parametrize("regresses", [False, True])
+def test_trees_in_one_round_are_those_of_pooled_bins(regresses):
+    X, y = load_breast_cancer(return_X_y=True)
+    if regresses:
+        X, y = make_regression(400, 9, n_informative=4, noise=5.0, random_state=0)
+    bins = KBinsDiscretizer(
+        32, encode="ordinal", quantile_method="averaged_inverted_cdf"
+    )
+    kinds = HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    model = kinds[regresses](max_iter=8)
+    parties = in_turn(X.shape[1])
+    partition = VerticalPartitioner(bins, parties=parties)
+    once = make_pipeline(partition, model).fit(X, y)
+    pooled = make_pipeline(clone(bins), clone(model)).fit(X, y)
+    assert_array_equal(answers(once, X), answers(pooled, X))
+    # What arrives is the rank of every cell, as far as bins go.
+    sent = clone(partition).fit(X).transform(X)
+    told = [spearmanr(*pair).statistic for pair in zip(sent.T, X.T, strict=True)]
+    other = [spearmanr(*pair).statistic for pair in zip(sent.T, X[::-1].T, strict=True)]
+    assert min(told) > 0.98
+    assert np.abs(other).max() < 0.3
 
 
 def member(n_rows=40, **said):

@@ -59,7 +59,7 @@ SMALL_TABNET = {
     "n_shared": 1,
 }
 LARGER_TABNET = {**SMALL_TABNET, "n_steps": 2, "max_epochs": 11, "lr": 0.06}
-FEW_TREES = {"max_iter": 12, "min_samples_leaf": 2, "learning_rate": 0.3}
+FEW_TREES = {"max_iter": 5, "min_samples_leaf": 2, "learning_rate": 0.6}
 BRIEF = {**TRAINING, "max_epochs": 6, "lr": 0.1}
 ENCODER = AutoencoderTransformer(16, hidden_layer_sizes=(16,), **BRIEF)
 ENCODERS = {

@@ -1,12 +1,16 @@
 """What a party's own machine brings: a device, and callbacks of skorch's."""
 
+import io
 import pickle
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 from sklearn.callback import ProgressBar
 from sklearn.datasets import load_breast_cancer
 from skorch.callbacks import Callback, Checkpoint, EarlyStopping, LRScheduler, PrintLog
@@ -23,6 +27,8 @@ from skvfl import (
 )
 from skvfl.federation import Member
 from skvfl.federation._settings import NotInWordsError, in_words
+from skvfl.remote._config import Allowance, PartyConfig, PeerConfig
+from skvfl.remote._organisation import Organisation
 
 X, y = load_breast_cancer(return_X_y=True)
 X, y = X[:120, :12], y[:120]
@@ -56,8 +62,6 @@ def tensors(estimator):
             if isinstance(value, torch.Tensor):
                 found.append(value)
             return None
-
-    import io
 
     Pickler(io.BytesIO()).dump(estimator)
     return found
@@ -165,10 +169,11 @@ def test_callbacks_of_each_party(method):
     if hasattr(fitted, "loss_curve_"):
         knows = heard.get("server", heard["bank"])
         assert knows.losses == fitted.loss_curve_[-n_epochs:]
-    # Whoever is given the model is given no callback of the parties.
-    if method.func not in (APCVFLClassifier, FedOnceClassifier):
-        stripped = fitted.set_params(callbacks=None)
-        assert b"Heard" not in pickle.dumps(stripped)
+    # Whoever is given the model is given no callback of the parties, which may know
+    # their networks.
+    assert b"Heard" in pickle.dumps(fitted)
+    assert b"Heard" not in pickle.dumps(fitted.keep_halves(["bank"]))
+    assert b"Heard" not in pickle.dumps(fitted.set_params(callbacks=None))
 
 
 @methods
@@ -220,3 +225,53 @@ def test_weights_decay_as_in_torch():
     torchs = SplitNNClassifier(optimizer=adam, **QUICK).fit(X, y)
     np.testing.assert_allclose(answers(ours), answers(torchs), atol=1e-4)
     assert (answers(ours) != answers(SplitNNClassifier(**QUICK).fit(X, y))).any()
+
+
+@pytest.mark.slow
+def test_callbacks_and_devices_in_processes():
+    options = {**QUICK, "max_epochs": 9, "device": "cpu:0"}
+    options["callbacks"] = [EarlyStopping("train_loss", patience=1, threshold=10.0)]
+    local, apart = (
+        SplitNNClassifier(transport=how, **options).fit(X, y)
+        for how in ("local", "process")
+    )
+    assert local.n_iter_ == apart.n_iter_ == 2
+    assert_array_equal(answers(local), answers(apart))
+
+
+def test_searches_and_refits_begin_anew():
+    callbacks = [LRScheduler("StepLR", step_size=1, gamma=0.5)]
+    split = SplitNNClassifier(callbacks=callbacks, **QUICK)
+    first, again = (answers(clone(split).fit(X, y)) for _ in range(2))
+    assert_array_equal(first, again)
+    assert_array_equal(answers(split.fit(X, y)), answers(split.fit(X, y)))
+
+
+def test_a_partner_chooses_its_own_device(tmp_path):
+    config = PartyConfig(
+        name="shop",
+        ids="id",
+        key=tmp_path / "key",
+        certificate=tmp_path / "pem",
+        peers={
+            "bank": PeerConfig(
+                name="bank",
+                certificate=tmp_path / "bank",
+                allow=Allowance(
+                    methods=("splitnn",),
+                    columns=("a",),
+                    min_rows=1,
+                    max_width=9,
+                    fits_per_day=1,
+                    rows_per_day=1,
+                ),
+            )
+        },
+        store=tmp_path / "store",
+        device="cpu:0",
+        path=tmp_path / "shop.toml",
+    )
+    table = pd.DataFrame({"id": [1, 2], "a": [0.0, 1.0]})
+    assert Organisation(config, table).member("bank").device == "cpu:0"
+    with pytest.raises(ValueError, match=r"shop\.toml: device='abacus' cannot be used"):
+        Organisation(replace(config, device="abacus"), table)

@@ -353,7 +353,7 @@ EVIDENCE = {
         Evidence(
             ("ClusterGradientAttack",),
             setting="clusters",
-            note="The data sets have no clusters. In the package's tests the attack finds "
+            note="The data sets have no clusters. In the tests the attack finds "
             "rows without masks, and nothing with them.",
         ),
     ),

@@ -7,7 +7,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skvfl._base import VFLClassifierMixin, VFLRegressorMixin
 from skvfl._renamed import renamed
-from skvfl._sklearn import HasMethods, _fit_context
+from skvfl._sklearn import HasMethods, StrOptions, _fit_context
 from skvfl.apc._protocol import _BaseAPCVFL
 from skvfl.federation._replies import OWN_WIDTH, Rows, Vector
 
@@ -87,6 +87,9 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         Where networks are trained, as torch names it, such as ``"cuda"``; a dict says
         it for each party by name. An organisation elsewhere says it in its own file.
         Fitted networks are on the CPU.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes in the final model, as in scikit-learn, on top of those
+        that it has itself.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -169,6 +172,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
     _parameter_constraints = {
         **_BaseAPCVFL._parameter_constraints,
         "estimator": [HasMethods(["fit", "predict"]), None],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
     @renamed(classifier="estimator", regressor="estimator")
@@ -193,6 +197,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
         weight_decay=0.0,
         callbacks=None,
         device="cpu",
+        class_weight=None,
         transport="local",
         random_state=None,
     ):
@@ -218,6 +223,7 @@ class APCVFLClassifier(VFLClassifierMixin, _BaseAPCVFL):
             random_state=random_state,
         )
         self.estimator = estimator
+        self.class_weight = class_weight
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, sample_weight=None, *, labelled=None, aligned=None):

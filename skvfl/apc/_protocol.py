@@ -23,7 +23,7 @@ from skvfl._base import VFLEstimator, check_answers
 from skvfl._course import Course
 from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import HasMethods, Interval, StrOptions, _num_samples
-from skvfl._targets import check_total, read_column
+from skvfl._targets import check_total, read_column, weights_of_classes
 from skvfl.apc._autoencoder import AutoencoderTransformer
 from skvfl.apc._parties import ActiveParty, ActiveSettings, PassiveSettings
 from skvfl.federation import CommunicationLog, Holding, Labels
@@ -237,6 +237,14 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
         values[labelled] = known
         n_classes = len(self.classes_) if is_classifier(self) else None
         self._check_weights(weights, labelled)
+        if getattr(self, "class_weight", None) is not None:
+            weights = np.ones(len(y)) if weights is None else weights.copy()
+            codes = np.searchsorted(self.classes_, known)
+            # Of the rows with a label alone: the others have no class.
+            weights[labelled] *= weights_of_classes(
+                self.class_weight, self.classes_, codes
+            )
+            check_total(weights[labelled], "class_weight")
         return Labels(values, n_classes, weights, labelled)
 
     def _check_aligned_labels(self, labels, aligned):
@@ -268,14 +276,16 @@ class _BaseAPCVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
                 "and cannot imitate a representation: choose AutoencoderTransformer, "
                 'distillation="prediction" or None'
             )
-        if sample_weight is not None:
+        weighs = sample_weight is not None
+        weighs |= getattr(self, "class_weight", None) is not None
+        if weighs:
             _check_able("sample_weight", self._model)
         teaches = self.inference == "active" and self.distillation == "prediction"
         if teaches and is_classifier(self):
             _check_able("sample_weight", self._model)
             if self.teacher is not None:
                 _check_able("predict_proba", self.teacher)
-        if teaches and self.teacher is not None and sample_weight is not None:
+        if teaches and self.teacher is not None and weighs:
             _check_able("sample_weight", self.teacher)
 
     def _read_aligned(self, aligned, n_rows):

@@ -71,18 +71,7 @@ def boost(estimator, session, active, n_rows, class_weight, course):
     course : Course
         Of the iterations.
     """
-    session.begin_round()
-    holders = estimator._holders
-    estimator._n_splits = dict.fromkeys(holders, 0)
-    told = {
-        name: Told(count.high, estimator.max_bins)
-        for name, count in estimator._any_widths.items()
-    }
-    learnt_from = session.ask(active, "hold_out", class_weight=class_weight)
-    columns = session.call("prepare", to=holders, reply=told, **learnt_from)
-    session.tell("start", to=[active], columns=columns)
-    widths = {name: _n_cells(each) for name, each in columns.items()}
-    stops = partial(_stops, estimator)
+    widths = _begin(estimator, session, active, class_weight)
     for _ in range(estimator.max_iter):
         task = course.begin("iteration", may_end=True)
         _grow(session, active, widths, n_rows, estimator._n_splits)
@@ -97,19 +86,39 @@ def boost(estimator, session, active, n_rows, class_weight, course):
                 "another unit"
             )
         stop = course.end(task, partial(estimator._so_far, session))
-        if stop or stops():
+        if stop or _stops(estimator):
             break
+    _keep_best(estimator, session, active)
+
+
+_LOSSES = Fields({"loss": NUMBER}, {"validation": NUMBER})
+
+
+def _begin(estimator, session, active, class_weight):
+    """Let everybody cut columns into bins; how many bins each party has."""
+    session.begin_round()
+    holders = estimator._holders
+    estimator._n_splits = dict.fromkeys(holders, 0)
+    told = {
+        name: Told(count.high, estimator.max_bins)
+        for name, count in estimator._any_widths.items()
+    }
+    learnt_from = session.ask(active, "hold_out", class_weight=class_weight)
+    columns = session.call("prepare", to=holders, reply=told, **learnt_from)
+    session.tell("start", to=[active], columns=columns)
+    return {name: _n_cells(each) for name, each in columns.items()}
+
+
+def _keep_best(estimator, session, active):
+    """Keep the trees that are worth it, and the splits that they have."""
     # The trees that were best on held-out rows, where some were held out.
     n_kept = len(estimator.loss_curve_)
     if estimator.early_stopping:
         n_kept = 1 + int(np.argmin(estimator.validation_loss_curve_))
     n_splits = session.ask(active, "keep", n_iter=n_kept)
     each = {name: {"n_splits": n} for name, n in n_splits.items()}
-    session.tell("finish", to=holders, each=each)
+    session.tell("finish", to=estimator._holders, each=each)
     estimator._n_splits = n_splits
-
-
-_LOSSES = Fields({"loss": NUMBER}, {"validation": NUMBER})
 
 
 def _n_cells(columns):

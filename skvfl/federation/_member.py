@@ -61,6 +61,8 @@ class Member:
     listed : tuple or None, default=None
         The list of rows that was asked for last, and its rows; :meth:`rows_listed`
         keeps it.
+    lent : list of (transformer, str), default=[]
+        Encoders that were given the callbacks for a run, and by which parameter.
 
     See Also
     --------
@@ -87,6 +89,7 @@ class Member:
     ids: Any = None
     device: str = "cpu"
     callbacks: Any = ()
+    lent: list[tuple[Any, str]] = field(default_factory=list)
     # Made by ``open``.
     party: Party | None = None
     # The list that was asked for last, by its name, and its rows.
@@ -151,6 +154,7 @@ class Member:
                 encoder.set_params(**{key: self.device})
             if own == "callbacks" and not value and self.callbacks:
                 encoder.set_params(**{key: list(self.callbacks)})
+                self.lent.append((encoder, key))
         return encoder
 
     def perform(self, operation: str, arguments: dict[str, Any]) -> Any:
@@ -296,6 +300,9 @@ class Member:
         """The party without what it held, when the run is over."""
         if self.party is None:
             raise PartyValueError(self.name, "the run was never opened")
+        # Callbacks know networks and losses, and are no part of what was learnt.
+        for encoder, key in self.lent:
+            encoder.set_params(**{key: None})
         self.party.release()
         return self.party
 

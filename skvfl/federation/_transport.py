@@ -144,6 +144,8 @@ class Session(ABC):
         names = [name for name in self.names if name in asked]
         if len(names) < len(asked):
             raise ValueError(f"no such party: {sorted(asked.difference(names))}")
+        if not names:
+            return {}
         to_all = [operation, arguments]
         requests = dict.fromkeys(names, to_all)
         for name, own in (each or {}).items():
@@ -250,6 +252,10 @@ class Session(ABC):
 
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""
+        return set()
+
+    def lost(self) -> set[str]:
+        """Names of those of them that are gone, and come back in no call."""
         return set()
 
     def halves(self) -> dict[str, Party]:

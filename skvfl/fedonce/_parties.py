@@ -241,14 +241,11 @@ class _SplitPart(SplitParty):
     @operation
     def finish(self):
         """Refuse models that training has spoilt; more epochs may follow."""
+        # The host is told of its losses before, where it has callbacks.
+        if (watch := self._watch) is not None:
+            watch.end_epoch()
         for model in self._models().values():
             check_parameters(model)
-
-    @operation
-    def end_split(self):
-        """Tell the callbacks that split learning ends."""
-        if (watch := self._watch) is not None:
-            watch.finish()
 
     def _hold_optimizer(self):
         """An optimiser of its own; gradients of earlier training are forgotten."""

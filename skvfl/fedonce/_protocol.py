@@ -416,17 +416,16 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             else:
                 for _ in range(self._plan.per_epoch):
                     self._private_step(session, n_rows)
+            ends = False
+            if self._plan is None:
+                losses = {"train_loss": self.loss_curve_[-1]}
+                ends = self._ask_callbacks(session, losses)
             # After every epoch, so that spoilt networks end the fit at once.
             session.tell("finish")
             self.bytes_curve_.append(session.log.n_bytes)
-            stop = course.end(task, so_far)
-            if self._plan is None:
-                losses = {"train_loss": self.loss_curve_[-1]}
-                stop |= self._ask_callbacks(session, losses)
-            if stop:
+            if course.end(task, so_far) or ends:
                 break
         if self._plan is None:
-            session.tell("end_split", to=self._listeners)
             return {}
         # Not of the host, for whose steps the plan stands.
         return session.call("spent", to=self.answered_, reply=SPENT)

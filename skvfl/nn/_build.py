@@ -208,7 +208,12 @@ class Seeded(nn.Module):
         # Drawn outside the lock: the order in which threads get it must not change a
         # stream.
         seed = _draw(self._generator)
-        with _global_stream(torch.default_generator.manual_seed, seed):
+        # A GPU has a global generator of its own.
+        gpus = [inputs.device] if inputs.device.type == "cuda" else []
+        with _global_stream(torch.default_generator.manual_seed, seed, gpus):
+            for gpu in gpus:
+                with torch.cuda.device(gpu):
+                    torch.cuda.manual_seed(seed)
             return self.network(inputs)
 
 
@@ -395,10 +400,10 @@ def _draw(generator):
 
 
 @contextmanager
-def _global_stream(start, value):
+def _global_stream(start, value, gpus=()):
     """Start torch's global generator anew, and put it back afterwards."""
     # torch has one global generator for all threads, and networks of users draw from
     # it.
-    with _GLOBAL_STREAM, torch.random.fork_rng(devices=[]):
+    with _GLOBAL_STREAM, torch.random.fork_rng(devices=gpus):
         start(value)
         yield

@@ -25,8 +25,9 @@ everything is in double precision, of unit roundoff u = 2^-53.
 
 1. *Clipping.* Norms and factors of single-precision numbers, and the products with
    them, err by k u relatively, k being the number of summands (for a linear layer, its
-   widths). Clipping to ``max_grad_norm (1 - 2^-30)`` leaves a norm of at most
-   ``max_grad_norm`` =: C after all rounding, for k up to 2^23.
+   widths), whichever factor of a product is scaled. Clipping to ``max_grad_norm (1 -
+   2^-30)`` leaves a norm of at most ``max_grad_norm`` =: C after all rounding, for k up
+   to 2^23.
 2. *Adding up.* A sum of m products in any order, with or without fused operations, errs
    in each coordinate by at most m u / (1 - m u) times the sum of the summands' absolute
    values, so as a vector by at most m u / (1 - m u) times the sum of the summands'
@@ -196,14 +197,21 @@ class PrivateSGD:
         self._total, views = _flat(self._parameters, torch.float64)
         # NumPy's view of the same memory, and its part for every parameter.
         self._sum, self._views = self._total.numpy(), [view.numpy() for view in views]
-        moved, self._moves = _flat(self._parameters, self._parameters[0].dtype)
+        moved, moves = _flat(self._parameters, self._parameters[0].dtype)
         self._moved = moved.numpy()
+        # Of the parameters' own memory, as a step of torch's costs more than its sums.
+        self._moves = [
+            (p.detach().numpy(), move.numpy())
+            for p, move in zip(self._parameters, moves, strict=True)
+        ]
         self._bound = max_grad_norm * (1 - _CLIPPING_SLACK)
         self._unit, self._sensitivity = sensitivity(
             max_grad_norm, steps.n_rows, len(self._total)
         )
         self._rate = self._unit * lr / steps.expected
 
+    # What is not finite is no news: its row is left out, or the run ends in an error.
+    @np.errstate(all="ignore")
     @torch.no_grad()
     def step(self, inputs, targets, weights=None):
         """Move the parameters.
@@ -228,10 +236,11 @@ class PrivateSGD:
         total *= 1 / self._unit
         np.rint(total, out=total)
         total += noise.numpy()
-        # In the parameters' own precision from here on: a function of what is released
-        # costs nothing.
-        np.copyto(self._moved, total, casting="same_kind")
-        torch._foreach_add_(self._parameters, self._moves, alpha=-self._rate)
+        # Rounded to the parameters' own precision: a function of what is released costs
+        # nothing.
+        np.multiply(total, self._rate, out=self._moved, casting="same_kind")
+        for values, move in self._moves:
+            np.subtract(values, move, out=values)
 
 
 def sensitivity(max_grad_norm, n_rows, n_values):
@@ -405,7 +414,8 @@ class _Noise:
     """Rounded normal numbers from two key streams."""
 
     # Quantiles in double precision are trusted to this accuracy and no further out.
-    # Their error is below 2^-48; the rest is for a library that is less careful.
+    # Their error is below 2^-48; the rest is for a library that is less careful. So
+    # whose quantiles they are (torch's are the faster ones) shows in no number.
     _ACCURACY = 2.0**-42
     _FARTHEST = 5.0
     _MORE_BITS = 128
@@ -534,26 +544,24 @@ class _LinearSums:
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
         parts = self._doubled(self._parts(*batch))
-        # What is not finite is no news: its row is left out.
-        with np.errstate(all="ignore"):
-            squares = 0
-            for entered, left, _, weight, bias in parts:
-                by_in = 0 if weight is None else np.vecdot(entered, entered)
-                squares += np.vecdot(left, left) * (by_in + (bias is not None))
-            factors = _factors(squares, bound)
-            lost = _lost(squares)
-            if lost is not None:
-                # Zeros, because what is not finite stays so whatever the factor.
-                factors[lost] = 0
-                for entered, left, *_ in parts:
-                    entered[lost], left[lost] = 0, 0
-            column = factors[:, None]
-            for entered, left, narrow, weight, bias in parts:
-                if bias is not None:
-                    np.matmul(factors, left, out=views[bias])
-                if weight is not None:
-                    narrow *= column
-                    np.matmul(left.T, entered, out=views[weight])
+        squares = 0
+        for entered, left, _, weight, bias in parts:
+            by_in = 0 if weight is None else np.vecdot(entered, entered)
+            squares += np.vecdot(left, left) * (by_in + (bias is not None))
+        factors = _factors(squares, bound)
+        lost = _lost(squares)
+        if lost is not None:
+            # Zeros, because what is not finite stays so whatever the factor.
+            factors[lost] = 0
+            for entered, left, *_ in parts:
+                entered[lost], left[lost] = 0, 0
+        column = factors[:, None]
+        for entered, left, narrow, weight, bias in parts:
+            if bias is not None:
+                np.matmul(factors, left, out=views[bias])
+            if weight is not None:
+                narrow *= column
+                np.matmul(left.T, entered, out=views[weight])
 
     def _doubled(self, parts):
         """Copies in double precision, which may be written to, of what is trained.
@@ -570,10 +578,13 @@ class _LinearSums:
             ]
         doubled = []
         for memory, part in zip(self._memory, parts, strict=True):
+            places = self._places[part[0]]
+            if places == [None, None]:
+                continue
             entered, left = memory[0][:n_rows], memory[1][:n_rows]
             entered[...], left[...] = part[1].numpy(), part[2].numpy()
             narrow = left if left.shape[1] < entered.shape[1] else entered
-            doubled.append((entered, left, narrow, *self._places[part[0]]))
+            doubled.append((entered, left, narrow, *places))
         return doubled
 
     def _parts(self, inputs, targets, weights):

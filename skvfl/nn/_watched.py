@@ -69,7 +69,7 @@ class Watched:
             verbose=1,
         ).initialize()
         self.optimizer = self._net.optimizer_
-        self._begun = False
+        self._begun = self._ended = False
         self._net.notify("on_train_begin", X=None, y=None)
 
     def begin_epoch(self):
@@ -109,6 +109,9 @@ class Watched:
         return self._net.end_epoch()
 
     def finish(self):
-        """Tell the callbacks that training ends."""
+        """Tell the callbacks that training ends; once."""
+        if self._ended:
+            return
+        self._ended = True
         self.end_epoch()
         self._net.notify("on_train_end", X=None, y=None)

@@ -130,6 +130,29 @@ class KeyRing:
         self._met: dict[str, bytes] = {}
         self.forget()
 
+    @classmethod
+    def of(
+        cls, name: str, identity: X25519PrivateKey, pinned: Mapping[str, str]
+    ) -> KeyRing:
+        """A ring with an identity that the organisation has already.
+
+        Parameters
+        ----------
+        name : str
+            Name of the organisation.
+        identity : X25519PrivateKey
+            Its private key.
+        pinned : dict of str to str
+            Fingerprints of peers' identities.
+
+        Returns
+        -------
+        ring : KeyRing
+        """
+        ring = cls(name, pinned=pinned)
+        ring._adopt(identity)
+        return ring
+
     @property
     def fingerprint(self) -> str:
         """Fingerprint of this organisation's identity."""

@@ -173,8 +173,8 @@ class PrivacyReport:
         Returns
         -------
         worst : tuple of (Role, Outcome) or None
-            None where no attack could be carried out. That equal rows show is the
-            worst only where nothing else is found.
+            None where no attack could be carried out. That equal rows show is the worst
+            only where nothing else is found.
         """
         found = [(each, each.best) for each in self.roles if each.best is not None]
         return min(found, key=lambda pair: _rank(pair[1]), default=None)

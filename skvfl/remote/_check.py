@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import skvfl
@@ -78,9 +79,11 @@ def findings(
     if config.table is not None:
         ids = _Table()
         yield _tried("table", ids.look, config)
+    for name, path in config.partners.items():
+        yield from _certificates_of(name, path)
     for peer in config.peers.values():
-        yield from _allowed(peer)
-        yield from _certificates_of(peer)
+        yield from _allowed(peer, config)
+        yield from _certificates_of(peer.name, peer.certificate)
         yield from _reached(config, peer, greet, ids)
 
 
@@ -108,33 +111,45 @@ def _own_certificate(config: PartyConfig) -> Iterator[Finding]:
     yield _tried("own certificate", look, config)
 
 
-def _certificates_of(peer: PeerConfig) -> Iterator[Finding]:
-    def look(_: PeerConfig) -> str:
-        found = certificates_in(peer.certificate)
+def _certificates_of(name: str, path: Path) -> Iterator[Finding]:
+    def look(_: Path) -> str:
+        found = certificates_in(path)
         for pem in found:
-            if name_in(pem) != peer.name:
+            if name_in(pem) != name:
                 raise ConfigurationError(
-                    f"{peer.certificate.name} is of {name_in(pem)!r}: name the peer as "
-                    "its certificate does, or ask for the right one"
+                    f"{path.name} is of {name_in(pem)!r}: name it as its certificate "
+                    "does, or ask for the right one"
                 )
             if not signs_itself(pem):
                 raise ConfigurationError(
-                    f"{peer.certificate.name} could certify others, or was signed by "
-                    "somebody else: ask for one that `skvfl party keys` made"
+                    f"{path.name} could certify others, or was signed by somebody "
+                    "else: ask for one that `skvfl party keys` made"
                 )
         valid = [pem for pem in found if days_left(pem) > 0]
         return _validity((valid or found)[-1])
 
-    yield _tried(f"certificate of {peer.name}", look, peer)
+    yield _tried(f"certificate of {name}", look, path)
 
 
-def _allowed(peer: PeerConfig) -> Iterator[Finding]:
+def _allowed(peer: PeerConfig, config: PartyConfig) -> Iterator[Finding]:
     rule = peer.allow
+    about = f"what {peer.name} may ask for"
     if rule is not None and rule.max_width >= len(rule.columns):
         yield Finding(
-            f"what {peer.name} may ask for",
+            about,
             f"{rule.max_width} values for a row of {len(rule.columns)} columns: with a "
             "few known rows the others can be computed; a smaller max_width limits it",
+        )
+    if rule is not None and "vfedsec" in rule.methods:
+        known = ", ".join(config.partners)
+        yield Finding(
+            about,
+            f"vFedSec with {known} and nobody else, by their certificates"
+            if known
+            else f"vFedSec with whomever it names: {peer.name} carries the keys of its "
+            "partners to each other, and could put its own in their place and read "
+            "what is masked; [partners.NAME] with a certificate for each partner "
+            "prevents it",
         )
 
 

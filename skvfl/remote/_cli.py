@@ -47,6 +47,9 @@ file = "{name}.csv"             # or .parquet
 # min_noise = 0.1               # fedonce: on what leaves
 # max_epsilon = 4.0             # fedonce: of a fit
 # total_epsilon = 20.0          # fedonce: of all fits together
+#
+# [partners.shop]               # with whom vFedSec may bring {name} together
+# certificate = "shop.pem"
 """
 
 

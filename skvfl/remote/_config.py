@@ -181,6 +181,9 @@ class PartyConfig:
         Where sessions and refusals are written down.
     active : bool, default=False
         Whether it has the labels, and asks.
+    partners : dict of str to Path, default={}
+        Certificates of those with whom a peer may bring this organisation together in
+        vFedSec, by name; they need not be peers. With any, nobody else is.
     device : str, default="cpu"
         Where it trains its networks when it is asked, as torch names it; no peer can
         say so.
@@ -198,6 +201,7 @@ class PartyConfig:
     store: Path
     audit: Path | None = None
     active: bool = False
+    partners: dict[str, Path] = field(default_factory=dict)
     device: str = "cpu"
     path: Path = field(default=Path())
 
@@ -298,6 +302,7 @@ class _Reader:
             "device": _text,
             "table": self._table,
             "peers": self._peers,
+            "partners": self._partners,
         }
         due = ("name", "ids", "key", "certificate", "peers")
         values = self._read(said, known, due, "")
@@ -332,6 +337,17 @@ class _Reader:
             values = self._read(each, known, ("certificate",), where)
             peers[name] = PeerConfig(name=name, **values)
         return peers
+
+    def _partners(self, said: Any) -> dict[str, Path]:
+        if not isinstance(said, dict):
+            raise ValueError("a table for each partner, such as [partners.shop]")
+        partners = {}
+        for name, each in said.items():
+            self._value(_name, name, f"partners.{name}")
+            known = {"certificate": self._path}
+            where = f"partners.{name}."
+            partners[name] = self._read(each, known, tuple(known), where)["certificate"]
+        return partners
 
     def _allowance(self, name: str, said: Any) -> Allowance:
         due = [f.name for f in fields(Allowance) if f.default is MISSING]
@@ -379,6 +395,8 @@ def _check(config: PartyConfig) -> None:
 
     if config.name in config.peers:
         refuse(f"peers.{config.name} is this organisation itself: leave it out")
+    if config.name in config.partners:
+        refuse(f"partners.{config.name} is this organisation itself: leave it out")
     asked = [peer.name for peer in config.peers.values() if peer.allow is not None]
     if asked and config.table is None:
         refuse(f"peer {asked[0]!r} may ask, and there is no [table] to answer from")

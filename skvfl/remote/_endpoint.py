@@ -27,6 +27,7 @@ from skvfl.exceptions import (
 from skvfl.federation import _wire
 from skvfl.federation._member import OPEN, Member
 from skvfl.federation._party import LOGGER, serves
+from skvfl.federation._transport import lent
 
 # The first message says it, and whoever speaks another one is told both.
 PROTOCOL = 1
@@ -50,8 +51,9 @@ _KINDS = {
     for kind in (PartyError, PartyTypeError, PartyValueError, RefusedError)
 }
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
-# What a batch of rows goes through while a fit learns; of the last one every row does.
-_LEARNING = {"forward", "forward_rows", "hide", "pretrain_alone"}
+# What a batch of rows goes through while a fit learns, and what all of them do.
+_OF_A_BATCH = {"forward", "forward_rows", "hide"}
+_OF_ALL_ROWS = {"pretrain_alone", "begin_trees"}
 # Parties take memory for as many rows as they are told of.
 _ROW_COUNTS = {"n_rows", "n_train"}
 # What draws secrets for the rows of a fit, or learns from them. Asked for twice, one
@@ -233,6 +235,13 @@ class Endpoint:
         self._bytes["bytes_sent"] += len(sent)
         return sent
 
+    def refuse(self, peer: str, why: str) -> bytes:
+        """End the session before a frame has arrived as a whole; what says so.
+
+        A refusal, as nobody should take it for an absence.
+        """
+        return self._fail(peer, NO_NUMBER, RefusedError(self._name, f"refused: {why}"))
+
     def close(self, peer: str) -> None:
         """End the session, and drop the table and what belongs to this run."""
         if self._counts or self._was_refused:
@@ -253,7 +262,9 @@ class Endpoint:
 
     def _read(self, frame: _wire.Buffer) -> tuple[int, str, dict[str, Any], bool]:
         if len(frame) > self.most_bytes:
-            raise self._error(f"a message of {len(frame)} bytes is too long")
+            raise RefusedError(
+                self._name, f"refused: a message of {len(frame)} bytes is too long"
+            )
         try:
             request = _wire.unpack(frame, MOST_HEADER)
         except ValueError as exc:
@@ -428,14 +439,15 @@ class Endpoint:
                 self._name,
                 f"refused: {operation!r} is nothing that it does for predictions",
             )
-        learns = operation in _LEARNING and not self._serves
+        learns = operation in _OF_A_BATCH | _OF_ALL_ROWS and not self._serves
         # The server of vFedSec has held-out rows go through the same operation.
         if learns := learns and arguments.get("training") is not False:
             self._policy.check_passes(peer, self._n_learnt, self._n_named)
         value = self._member.perform(operation, arguments)
         self._policy.check_reply(peer, operation, value)
         if learns:
-            self._n_learnt += _rows_in(value, self._n_named)
+            n_rows = self._n_named
+            self._n_learnt += n_rows if operation in _OF_ALL_ROWS else _rows_in(value)
         return value
 
     def _check_rows(
@@ -503,7 +515,11 @@ class Endpoint:
         # Writing takes time and wears out a disk.
         self._policy.check_passes(peer, self._counts[KEEP_EPOCH] - 1, 1)
         shelf = self._store.shelf(peer)
-        kept: str = shelf.keep(self._member.party, about, str(model))
+        # The others of this fit take the place of one before them.
+        tidies = not self._epochs
+        # A copy that has come home, because its networks may be elsewhere.
+        party = lent(self._member)
+        kept: str = shelf.keep(party, about, str(model), tidies=tidies)
         self._epochs.append(kept)
         for each in self._epochs[:-_EPOCHS_KEPT]:
             shelf.drop(each)
@@ -522,13 +538,11 @@ class Endpoint:
         self._epochs.clear()
 
 
-def _rows_in(reply: Any, n_rows: int) -> int:
-    """Number of rows that an answer is about; all, if it does not say."""
+def _rows_in(reply: Any) -> int:
+    """Number of rows that an answer has a part for."""
     parts = [*reply.values()] if isinstance(reply, dict) else [reply]
-    sizes = [
-        len(each) for each in parts if isinstance(each, np.ndarray) and each.ndim > 1
-    ]
-    return max(sizes, default=n_rows)
+    arrays = [each for each in parts if isinstance(each, np.ndarray) and each.ndim > 1]
+    return max(map(len, arrays), default=0)
 
 
 def _method_of(role: str | None) -> str:

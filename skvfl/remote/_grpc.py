@@ -317,16 +317,18 @@ def _talk(config: PartyConfig, peer: PeerConfig, line: Line, method: str) -> Non
 
 def _reach(channel: Any) -> None:
     """Wait until a connection stands; a refused one is tried again for a moment."""
-    with suppress(grpc.FutureTimeoutError):
-        grpc.channel_ready_future(channel).result(timeout=_PATIENCE)
-        return
-    # A channel does not say why it is not ready, and a call of nothing does.
+    # A call of nothing, because a future that waits for the channel leaves a thread
+    # behind that complains when the channel is closed. The second call does not wait,
+    # and says why there is no connection.
     probe = channel.unary_unary(f"/{_SERVICE}/", None, None)
-    try:
-        probe(b"", timeout=_REACH_SECONDS)
-    except grpc.RpcError as exc:
-        if exc.code() is not grpc.StatusCode.UNIMPLEMENTED:
-            raise
+    for waits, seconds in ((True, _PATIENCE), (False, _REACH_SECONDS)):
+        try:
+            probe(b"", timeout=seconds, wait_for_ready=waits)
+        except grpc.RpcError as exc:
+            if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return
+            if not waits:
+                raise
 
 
 def _channel(config: PartyConfig, peer: PeerConfig) -> Any:
@@ -484,8 +486,7 @@ class Server:
                     answer for f in frames if (answer := endpoint.answer(name, f))
                 )
             except PartyError as exc:
-                self._audit.record("failed", name, why=exc.message)
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, exc.message)
+                yield from in_pieces([endpoint.refuse(name, exc.message)])
             finally:
                 endpoint.close(name)
 
@@ -617,6 +618,13 @@ def _answer(organisation: Organisation, line: Line, first: bytes | None) -> None
             if answer := endpoint.answer(line.name, frame):
                 for message in in_pieces([answer]):
                     line.send(message)
+    except PartyError as exc:
+        if line.is_lost:
+            raise
+        for message in in_pieces([endpoint.refuse(line.name, exc.message)]):
+            line.send(message)
+        # Whoever hangs up at once is not heard.
+        time.sleep(_STOP_SECONDS)
     finally:
         endpoint.close(line.name)
 

@@ -23,10 +23,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from skvfl.exceptions import ConfigurationError
 
 DAYS = 365
-# For files there are two more keys, made of the same secret. Their public halves are in
-# the certificate, so that a fingerprint speaks for all three.
+# For files there are two more keys, and one for vFedSec's masks, made of the same
+# secret. Their public halves are in the certificate, so that a fingerprint speaks for
+# all of them.
 _PUBLIC_KEYS = x509.ObjectIdentifier("2.25.199340981362954811302174829461553310277")
 _SIGN, _OPEN = b"skvfl files: sign", b"skvfl files: open"
+_MASK = b"skvfl masks: identity"
 _BLOCK = re.compile(
     b"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\r?\n?", re.DOTALL
 )
@@ -80,7 +82,7 @@ def _certify(name: str, key: Path, days: int) -> bytes:
     begins, ends = now - timedelta(hours=1), now + timedelta(days=days)
     public = [
         each.public_key().public_bytes_raw()
-        for each in (signing_key(key), opening_key(key))
+        for each in (signing_key(key), opening_key(key), masking_key(key))
     ]
     names = [
         x509.DNSName(name),
@@ -140,6 +142,11 @@ def opening_key(path: Path) -> x25519.X25519PrivateKey:
     return x25519.X25519PrivateKey.from_private_bytes(_derive(path, _OPEN))
 
 
+def masking_key(path: Path) -> x25519.X25519PrivateKey:
+    """Key that is the organisation's identity where keys of masks are agreed on."""
+    return x25519.X25519PrivateKey.from_private_bytes(_derive(path, _MASK))
+
+
 def _derive(path: Path, purpose: bytes) -> bytes:
     secret = private_key(path).private_numbers().private_value.to_bytes(66, "big")
     return HKDF(hashes.SHA256(), 32, salt=None, info=purpose).derive(secret)
@@ -160,21 +167,40 @@ def public_keys(
     ConfigurationError
         If it has none.
     """
+    raw = _public_keys(pem)
+    return (
+        ed25519.Ed25519PublicKey.from_public_bytes(raw[:32]),
+        x25519.X25519PublicKey.from_public_bytes(raw[32:64]),
+    )
+
+
+def masking_identity(pem: bytes) -> bytes:
+    """Public half of what :func:`masking_key` gives, from a certificate.
+
+    Raises
+    ------
+    ConfigurationError
+        If it has none.
+    """
+    return _public_keys(pem)[64:]
+
+
+def _public_keys(pem: bytes) -> bytes:
     certificate = read_certificate(pem)
     try:
         found = certificate.extensions.get_extension_for_oid(_PUBLIC_KEYS).value
     except x509.ExtensionNotFound:
         raise ConfigurationError(
             f"the certificate of {name_in(pem)!r} was not made by `skvfl party keys`, "
-            "and has no keys for files"
+            "and has no keys for files and masks"
         ) from None
     raw = found.value if isinstance(found, x509.UnrecognizedExtension) else b""
-    if len(raw) != 64:
-        raise ConfigurationError("the certificate's keys for files are damaged")
-    return (
-        ed25519.Ed25519PublicKey.from_public_bytes(raw[:32]),
-        x25519.X25519PublicKey.from_public_bytes(raw[32:]),
-    )
+    if len(raw) != 96:
+        raise ConfigurationError(
+            f"the keys for files and masks are damaged in the certificate of "
+            f"{name_in(pem)!r}: ask for a new one"
+        )
+    return raw
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:

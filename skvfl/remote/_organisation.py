@@ -7,12 +7,16 @@ from typing import Any
 from skvfl.exceptions import RefusedError
 from skvfl.federation import Holding, Member
 from skvfl.nn._device import check_device
+from skvfl.privacy import KeyRing
+from skvfl.privacy._keys import fingerprint as identity_fingerprint
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import Endpoint
 from skvfl.remote._intersection import Ids
+from skvfl.remote._keys import certificates_in, masking_identity, masking_key
 from skvfl.remote._policy import Policy
 from skvfl.remote._store import Store
+from skvfl.vfedsec._agreement import IDENTITIES, KEY_RING
 
 
 class Organisation:
@@ -39,6 +43,13 @@ class Organisation:
         # and time as the whole table.
         self._blocks: dict[str, Any] = {}
         self._ids = Ids(table[config.ids])
+        self._own = {
+            KEY_RING: KeyRing.of(config.name, masking_key(config.key), {}),
+            IDENTITIES: {
+                name: identity_fingerprint(masking_identity(certificates_in(path)[-1]))
+                for name, path in config.partners.items()
+            },
+        }
 
     def member(self, peer: str) -> Member:
         """The organisation as one peer may know it, for one session."""
@@ -53,6 +64,7 @@ class Organisation:
         return Member(
             self.config.name,
             Holding(self._blocks[peer]),
+            own=dict(self._own),
             ids=self._ids,
             device=self.config.device,
         )

@@ -18,6 +18,8 @@ from skvfl.remote._config import Allowance, PartyConfig
 
 # What a partner is asked for in each method. An operation that a later version adds is
 # refused until somebody has looked at what it sends.
+# Callbacks of a party hear losses by the operations named last; a partner has none that
+# a peer knows of, and then these do nothing.
 OPERATIONS = {
     "rap": {"fit_transform", "transform"},
     "splitnn": {
@@ -93,6 +95,7 @@ class Policy:
 
     def __init__(self, config: PartyConfig) -> None:
         self.name = config.name
+        self._partners = set(config.partners)
         self._rules = {name: peer.allow for name, peer in config.peers.items()}
         self._counts = _Counts(config.store / "counts.sqlite")
 
@@ -148,8 +151,8 @@ class Policy:
                 f"computed, and {rule.max_width} is the largest number of values for "
                 "one row that is allowed"
             )
-        if method == "vfedsec" and said.get("masked") is not True and not rule.unmasked:
-            self._refuse("vFedSec without masks is not allowed")
+        if method == "vfedsec":
+            self._check_masks(peer, rule, said)
         run = self._check_noise(rule, role, said)
         self._check_steps(rule, said, n_rows)
         # Last, so that what is refused counts for nothing.
@@ -442,6 +445,20 @@ class Policy:
                     f"{key}={value} is wider than the allowed {rule.max_width}"
                 )
 
+    def _check_masks(self, peer: str, rule: Allowance, said: Mapping[str, Any]) -> None:
+        if said.get("masked") is not True and not rule.unmasked:
+            self._refuse("vFedSec without masks is not allowed")
+        clients = {
+            each for _, each in _walk(said.get("clusters")) if isinstance(each, str)
+        }
+        # A peer could make up another organisation, and know its part of a sum.
+        others = sorted(clients - self._partners - {peer, self.name})
+        if self._partners and others:
+            self._refuse(
+                f"vFedSec with {others} is not allowed, whose certificates are not "
+                f"known here; under [partners] are {_listed(sorted(self._partners))}"
+            )
+
     def _check_steps(
         self, rule: Allowance, said: Mapping[str, Any], n_rows: int
     ) -> None:
@@ -515,14 +532,11 @@ class Policy:
             parties = fields.get("parties", ())
             if isinstance(parties, Mapping):
                 parties = parties["tuple"]
-            names = self._sharing(len(parties))
+            # Who shares the rows makes a difference, by their number and not by name.
+            names = (self.name, *(f"peer {i}" for i in range(1, len(parties))))
             return SampledGaussian(**given, parties=names)
         except (AttributeError, KeyError, TypeError, ValueError):
             self._refuse("what is said of noisy steps is no sampled Gaussian")
-
-    def _sharing(self, n_parties: int) -> tuple[str, ...]:
-        """Names of those who share rows, who make a difference by their number."""
-        return (self.name, *(f"peer {i}" for i in range(1, n_parties)))
 
     def _check_epsilon(self, rule: Allowance, runs: list[Any]) -> None:
         from skvfl.privacy import account_privacy
@@ -544,12 +558,7 @@ class Policy:
             most = rule.total_epsilon
             if most is None:
                 return
-            runs = [
-                self._run({**dict(zip(_NOISY, each, strict=True)), "parties": shared})
-                for *each, n_parties in spent
-                for shared in [self._sharing(n_parties)]
-            ]
-            total = account_privacy(runs, rule.delta).epsilon
+            total = account_privacy(map(self._run, spent), rule.delta).epsilon
             if not total <= most * (1 + 1e-6):
                 self._refuse(
                     f"with this fit epsilon={total:.3g} at delta={rule.delta:g} is "
@@ -557,7 +566,7 @@ class Policy:
                 )
 
     def _count(self, peer: str, amounts: Mapping[str, tuple[int, int]]) -> None:
-        """Add to counts of the day, to all or to none; amounts come with limits."""
+        """Add amounts to counts of the day, all or none; limits come with them."""
         lacking = self._counts.take(peer, amounts)
         if lacking is not None:
             what, left = lacking
@@ -595,7 +604,7 @@ class _Counts:
         return None
 
     @contextmanager
-    def spending(self, peer: str, run: Any) -> Iterator[list[tuple[Any, ...]]]:
+    def spending(self, peer: str, run: Any) -> Iterator[list[dict[str, Any]]]:
         """Add noisy steps to those of all days, unless the block fails."""
         with closing(self._open()) as file:
             file.execute("BEGIN IMMEDIATE")
@@ -605,10 +614,14 @@ class _Counts:
                     "noise, parties) DO UPDATE SET steps = steps + excluded.steps",
                     (peer, *(getattr(run, each) for each in _NOISY), len(run.parties)),
                 )
-                yield file.execute(
+                rows = file.execute(
                     "SELECT rate, steps, noise, parties FROM spent WHERE peer = ?",
                     (peer,),
-                ).fetchall()
+                )
+                yield [
+                    {**dict(zip(_NOISY, each, strict=True)), "parties": range(n)}
+                    for *each, n in rows.fetchall()
+                ]
             except BaseException:
                 file.execute("ROLLBACK")
                 raise

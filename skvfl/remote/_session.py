@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from skvfl.exceptions import PartyError, PartyValueError
+from skvfl.exceptions import PartyError, PartyValueError, RefusedError
 from skvfl.federation import (
     CommunicationLog,
     Handle,
@@ -56,6 +56,10 @@ class _Partner:
         self.owed: deque[_Request] = deque()
         # Of the request after the one that was answered last.
         self.first = 0
+        # Why nothing more will come of it.
+        self.lost: PartyError | None = None
+        # Under which name it has kept its half of an epoch last.
+        self.kept: str | None = None
         self._number = 0
 
     def ask(self, operation: str, expected: Reply, **arguments: Any) -> Measure:
@@ -151,7 +155,7 @@ class RemoteSession(Session):
         Nobody waits for these, see :meth:`settled`. There are none while a partner is
         late, or owes an answer to the last time: it would have to keep three.
         """
-        if not self.settled() or self.late():
+        if self.late() or not self.settled():
             return {}
         halves: dict[str, Any] = {}
         for name in self.names:
@@ -180,12 +184,16 @@ class RemoteSession(Session):
 
     def late(self) -> set[str]:
         """Names of the parties that still owe a reply to a call that skipped them."""
-        return {
+        return self.lost() | {
             name
             for name, partner in self._partners.items()
             if any(each.is_late for each in partner.owed)
-            and not self._catch_up(partner, only_late=True)
+            and not self._catch_up(partner)
         }
+
+    def lost(self) -> set[str]:
+        """Names of the parties whose connection was lost in a call that skips them."""
+        return {name for name, partner in self._partners.items() if partner.lost}
 
     def _exchange(
         self, requests: Mapping[str, Any], skip_late: bool
@@ -193,6 +201,8 @@ class RemoteSession(Session):
         if skip_late:
             late = self.late()
             requests = {n: each for n, each in requests.items() if n not in late}
+        for name in self.lost() & requests.keys():
+            raise self._partners[name].lost or PartyError(name, "it is gone")
         start = time.monotonic()
         sent = {}
         # First those that are far away: they work while the ones at home do.
@@ -237,7 +247,12 @@ class RemoteSession(Session):
                 patience += request.extra_seconds
             # Counted from the start of the call: all partners work at the same time.
             left = max(start + patience - time.monotonic(), 0.0)
-            reply = self._next_reply(partner, left)
+            try:
+                reply = self._next_reply(partner, left)
+            except PartyError:
+                if skip_late and _is_gone(partner):
+                    return None
+                raise
             if reply is None and skip_late:
                 last = partner.owed.pop()
                 partner.owed.append(last._replace(is_late=True))
@@ -255,7 +270,11 @@ class RemoteSession(Session):
         self, partner: _Partner, seconds: float
     ) -> tuple[Any, Measure] | None:
         """Reply to the oldest open request; None if it does not arrive in time."""
-        frame = partner.line.receive(seconds)
+        try:
+            frame = partner.line.receive(seconds)
+        except PartyError as exc:
+            partner.lost = exc
+            raise
         if frame is None:
             return None
         request = partner.owed.popleft()
@@ -270,6 +289,8 @@ class RemoteSession(Session):
             )
         value = read_reply(partner.name, frame, number, operation, partner.first)
         partner.first = number + 1
+        if operation == KEEP_EPOCH:
+            partner.kept = value
         measure = len(frame), _has_array(frame)
         # What somebody waits for is recorded there.
         if operation in (HELLO, KEEP_EPOCH) or request.is_late:
@@ -279,21 +300,23 @@ class RemoteSession(Session):
             )
         return value, measure
 
-    def _catch_up(self, partner: _Partner, *, only_late: bool) -> bool:
-        """Take in replies that are due; whether all have arrived."""
-        start = time.monotonic()
-        while partner.owed:
-            if only_late and not any(each.is_late for each in partner.owed):
-                return True
-            left = 0.0 if only_late else start + self._timeout - time.monotonic()
-            if self._next_reply(partner, max(left, 0.0)) is None:
-                return False
+    def _catch_up(self, partner: _Partner) -> bool:
+        """Take in late replies that have arrived; whether these are all."""
+        while any(each.is_late for each in partner.owed):
+            try:
+                if self._next_reply(partner, 0.0) is None:
+                    return False
+            except PartyError:
+                if _is_gone(partner):
+                    return False
+                raise
         return True
 
     def _dismiss(self) -> dict[str, Party]:
         for name, partner in self._partners.items():
-            # What serves a prediction has learnt nothing in it.
-            if self._opened[name]["role"] is not None:
+            # What serves a prediction has learnt nothing in it, and whoever is gone
+            # has kept what it had learnt until then.
+            if self._opened[name]["role"] is not None and not partner.lost:
                 sent = partner.ask(KEEP, _MODEL)
                 self._record(self.centre, name, KEEP, sent)
         start = time.monotonic()
@@ -307,6 +330,10 @@ class RemoteSession(Session):
 
     def _model_of(self, partner: _Partner, start: float) -> str:
         """Under which name a partner has kept what it learnt."""
+        if partner.lost:
+            if partner.kept is None:
+                raise partner.lost
+            return partner.kept
         model = self._opened[partner.name].get("model")
         while partner.owed:
             keeps = partner.owed[-1].operation == KEEP
@@ -329,6 +356,11 @@ class RemoteSession(Session):
             partner.line.close()
         for member in self._home.values():
             member.release()
+
+
+def _is_gone(partner: _Partner) -> bool:
+    """Whether its connection was lost, and not refused."""
+    return partner.lost is not None and not isinstance(partner.lost, RefusedError)
 
 
 def _has_array(frame: bytes) -> bool:

@@ -116,7 +116,12 @@ class Shelf:
         return None if kept is None else kept["about"]
 
     def keep(
-        self, party: Party, about: dict[str, Any], model: str | None = None
+        self,
+        party: Party,
+        about: dict[str, Any],
+        model: str | None = None,
+        *,
+        tidies: bool = True,
     ) -> str:
         """Keep what a party has learnt, and nothing of what it holds.
 
@@ -128,6 +133,8 @@ class Shelf:
             Plain data that says what was asked for.
         model : str, default=None
             A name that nothing has yet; drawn by default.
+        tidies : bool, default=True
+            Whether to look at all models of the peer for what is too old or too much.
 
         Returns
         -------
@@ -157,7 +164,8 @@ class Shelf:
         with open(os.open(partly, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(content)
         partly.replace(path)
-        self._store._tidy(self._folder)
+        if tidies:
+            self._store._tidy(self._folder)
         return model
 
     def name_rows(self, model: str, rows: np.ndarray, most: int) -> bool:

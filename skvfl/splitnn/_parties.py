@@ -7,6 +7,7 @@ gradients of the loss with respect to them come down as numbers.
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -307,18 +308,6 @@ class SplitParty(Party):
         trainer.step()
 
     @operation
-    def end_epoch(self, losses):
-        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
-
-        Parameters
-        ----------
-        losses : dict of str to float
-            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
-        """
-        watch = self._watch
-        return int(watch is not None and watch.end_epoch(losses))
-
-    @operation
     def finish(self):
         """Refuse models that training has spoilt."""
         if (watch := self._watch) is not None:
@@ -334,6 +323,10 @@ class SplitParty(Party):
 
     def release(self):
         """Drop what belongs to one run, and bring the models to the CPU."""
+        if (watch := self._watch) is not None:
+            # An error here would hide the one that has ended the run.
+            with suppress(Exception):
+                watch.finish()
         super().release()
         self._optimize = self._optimize.on()
         # Not by ``_models``, which knows of those alone that are made.
@@ -567,6 +560,18 @@ class TopParty(BottomParty):
         outputs = infer(self._top, cut, torch.float32)
         rows = slice(start, stop)
         return self.held(Lessons).mean_loss(outputs, rows).item()
+
+    @operation
+    def end_epoch(self, losses):
+        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
+
+        Parameters
+        ----------
+        losses : dict of str to float
+            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
+        """
+        watch = self._watch
+        return int(watch is not None and watch.end_epoch(losses))
 
     @serving
     def combine(self, start, stop, received):

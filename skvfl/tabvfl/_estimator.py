@@ -621,8 +621,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
             If the labels are not classes, if the parties and the columns do not match
             (the message names both), or if ``n_d`` is too small for the parties.
         PartyError
-            If a party fails, dies, is late in the first epoch of a phase, or is offline
-            with ``missing_party="raise"``; the message names it.
+            If a party fails, dies (between organisations it is offline from then on),
+            is late in the first epoch of a phase, or is offline with
+            ``missing_party="raise"``; the message names it.
         """
         self._check_label_budget()
         labels = self._read_classes(X, y, sample_weight, self.class_weight)

@@ -666,6 +666,18 @@ class HostParty(GuestParty):
         outputs = infer(self._mapping, latent).float()
         return self.held(Lessons).mean_loss(outputs, rows).item()
 
+    @operation
+    def end_epoch(self, losses):
+        """Tell the callbacks that an epoch ends; whether they end training, as 0 or 1.
+
+        Parameters
+        ----------
+        losses : dict of str to float
+            Of the epoch, as :class:`skvfl.nn._training.Training` calls them.
+        """
+        watch = self._watch
+        return int(watch is not None and watch.end_epoch(losses))
+
     @serving
     def embed(self, received):
         """Latent vectors of rows."""

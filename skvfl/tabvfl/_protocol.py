@@ -149,7 +149,8 @@ class Training:
             else:
                 self.pretrain(phase)
         self.finetune(self._finetuning())
-        self.session.tell("finish", to=self.everybody)
+        # Whoever is gone has kept what it had, and nobody can ask it any more.
+        self.session.tell("finish", to=self.everybody - self.session.lost())
 
     def prepare(self):
         """The parties prepare their columns, and build what works on them."""

@@ -190,8 +190,9 @@ class TabVFLRegressor(VFLRegressorMixin, _BaseTabVFL):
             If the parties and the columns do not match (the message names both), or if
             ``n_d`` is too small for the parties.
         PartyError
-            If a party fails, dies, is late in the first epoch of a phase, or is offline
-            with ``missing_party="raise"``; the message names it.
+            If a party fails, dies (between organisations it is offline from then on),
+            is late in the first epoch of a phase, or is offline with
+            ``missing_party="raise"``; the message names it.
         """
         return self._fit(X, y, self._read_targets(X, y, sample_weight))
 

@@ -29,6 +29,8 @@ from skvfl.privacy._sealed_keys import open_key, seal_key
 GRADIENT = "gradient of the secure layer"
 UPDATE = "gradient of the cluster"
 KEY_RING = "key_ring"
+# Fingerprints of whoever may take part, known before: more names than a run has.
+IDENTITIES = "identities"
 # Gradients are sums over rows and weights of a layer, so they may be larger than what
 # a layer says of one row.
 _GRADIENT_RANGE = 64
@@ -229,7 +231,7 @@ class AgreedSettings(Settings):
         )
 
 
-def own_ring(member):
+def own_ring(member, agreement):
     """An organisation's identity: the one that it has, or a new one.
 
     Its secrets come from the operating system, in a simulation as well: a seed that is
@@ -239,7 +241,10 @@ def own_ring(member):
     if ring.name != member.name:
         raise SettingsError(f"its own key ring is that of {ring.name!r}")
     # A copy has the identity and no key of an epoch, so runs share none.
-    return copy.copy(ring)
+    ring = copy.copy(ring)
+    known = member.own.get(IDENTITIES, {})
+    ring.pinned = {n: known[n] for n in agreement.clients if n in known} | ring.pinned
+    return ring
 
 
 def check_contributors(filled, n_rows):

@@ -20,12 +20,13 @@ from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_sam
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
 from skvfl.federation._party import Earlier
+from skvfl.nn._steps import batch_bounds, n_held_out
 from skvfl.partition._tables import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
 from skvfl.vfedsec._active import ActiveSettings
 from skvfl.vfedsec._agreement import KEY_RING
-from skvfl.vfedsec._parties import ClientSettings
+from skvfl.vfedsec._parties import N_BATCHES, ClientSettings
 from skvfl.vfedsec._protocol import Protocol, ServerSettings
 
 
@@ -192,7 +193,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         roster = super()._make_members(X, root, labels)
         # Not below the party's name, so that the order is the one it always was.
         order = one_way(branch(root, 2, 1))
-        home, sizes = [], {}
+        home, sizes, n_rows = [], {}, len(labels.values)
         for party in roster.home:
             # Only simulations have several clients of one party, and deal its rows.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
@@ -203,6 +204,10 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 if client == self._active:
                     streams["order"] = order
                 own = self._own_ring(client)
+                if party.callbacks:
+                    # Epochs are nothing that a client is told of, so it counts batches.
+                    n_train = n_rows - n_held_out(self, n_rows)
+                    own[N_BATCHES] = len(batch_bounds(n_train, self.batch_size))
                 # Callbacks of one client must not hear of another's steps.
                 machine = {
                     "device": party.device,
@@ -235,16 +240,6 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _at_home(self):
         elsewhere = isinstance(self.parties, Federation)
         return [self._active, SERVER] if elsewhere else [*self.clusters_, SERVER]
-
-    @property
-    def _listeners(self):
-        """Clients that have callbacks of their own, all of them at home here."""
-        if not isinstance(self.callbacks, dict):
-            return []
-        named = self.clusters_.items()
-        return [
-            c for party, cluster in named for c in cluster if self.callbacks.get(party)
-        ]
 
     @property
     def _is_told(self):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hmac
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,6 +39,8 @@ from skvfl.vfedsec._agreement import (
 )
 
 _COLUMNS = "prepared columns"
+# Name of a member's own object: how many batches an epoch has.
+N_BATCHES = "batches of an epoch"
 # Without masks, in place of the id of a row that a client does not hold.
 NOT_HELD = -1
 # What a client says of a row of the run.
@@ -68,6 +71,7 @@ class Training:
 
     after: ClassVar = "prepare"
     trainer: Explicit | Recorded
+    taken: int = 0
 
 
 @dataclass
@@ -132,8 +136,9 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
             ),
             "stream": member.stream("models"),
             "agreement": self.agreement,
-            "ring": own_ring(member),
+            "ring": own_ring(member, self.agreement),
             "partly_held": self.partly_held,
+            "n_batches": member.own.get(N_BATCHES, 1),
         }
 
 
@@ -160,6 +165,8 @@ class SecureClient(Party):
         The client's keys.
     partly_held : bool
         Whether nobody holds some rows of the client's party.
+    n_batches : int
+        Number of batches of an epoch, for its own callbacks.
     """
 
     made_by: ClassVar = {"_bottom": "prepare"}
@@ -174,6 +181,7 @@ class SecureClient(Party):
         agreement,
         ring,
         partly_held,
+        n_batches,
     ):
         super().__init__(name)
         self._transformer = transformer
@@ -183,6 +191,7 @@ class SecureClient(Party):
         self._agreement = agreement
         self._ring = ring
         self._partly_held = partly_held
+        self._n_batches = n_batches
         # Of the agreement and not of a setting of its own, so that nobody is told of
         # another cluster than the others are.
         (self._cluster,) = (c for c in agreement.clusters.values() if name in c)
@@ -209,6 +218,11 @@ class SecureClient(Party):
 
     def release(self):
         """Drop the block and the keys; identity and local module stay."""
+        watch = self.held(Training).trainer.watch if self.holds(Training) else None
+        if watch is not None:
+            # An error here would hide the one that has ended the run.
+            with suppress(Exception):
+                watch.finish()
         super().release()
         self._ring.forget()
         self._optimize = self._optimize.on()
@@ -397,6 +411,8 @@ class SecureClient(Party):
         """
         rows, positions = self._find(self._read(ids, n_rows, round_id))
         cut = tape = None
+        if training:
+            self._count_batch()
         if positions.size and training:
             inputs = self._inputs().index_select(0, rows)
             cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
@@ -408,6 +424,14 @@ class SecureClient(Party):
         return self.held(Masks).layer.mask(
             values, round_id=round_id, what="its contribution to the secure layer"
         )
+
+    def _count_batch(self):
+        """Tell the callbacks of an epoch that begins; nobody else says so."""
+        training = self.held(Training)
+        if (watch := training.trainer.watch) is not None:
+            if training.taken % self._n_batches == 0:
+                watch.begin_epoch()
+            training.taken += 1
 
     def _read(self, ids, n_rows, round_id):
         """Ids of the batch's rows that this client holds, and their positions."""
@@ -501,19 +525,6 @@ class SecureClient(Party):
         trainer = self.held(Training).trainer
         trainer.put(torch.from_numpy(gradient.astype(np.float32)))
         trainer.step()
-
-    @operation
-    def hear(self, begins):
-        """Tell the client's callbacks that an epoch begins, or that training ends.
-
-        Parameters
-        ----------
-        begins : bool
-            Whether an epoch does.
-        """
-        watch = self.held(Training).trainer.watch
-        if watch is not None:
-            watch.begin_epoch() if begins else watch.finish()
 
     @operation
     def remember(self):

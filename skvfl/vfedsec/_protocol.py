@@ -119,7 +119,7 @@ class ServerSettings(AgreedSettings, role="vfedsec.server"):
                 device=member.device,
                 callbacks=member.callbacks,
             ),
-            own_ring(member),
+            own_ring(member, self.agreement),
             self.n_classes,
         )
 
@@ -576,13 +576,9 @@ class Protocol:
         estimator._begin_curves()
         server.begin_training()
         session.tell("begin_training", to=active)
-        listeners = estimator._listeners
         for _ in range(estimator.max_epochs):
             task = course.begin("epoch", may_end=True)
             session.tell("begin_epoch", to=active, n_train=n_train)
-            # No other client is told of epochs, and none elsewhere has callbacks of
-            # ours.
-            session.tell("hear", to=listeners, begins=True)
             if server.watch is not None:
                 server.watch.begin_epoch()
             learnt = [self.learn(start, stop) for start, stop in batches]
@@ -603,7 +599,6 @@ class Protocol:
         if estimator.early_stopping:
             session.tell("recall")
             server.recall()
-        session.tell("hear", to=listeners, begins=False)
         if server.watch is not None:
             server.watch.finish()
 

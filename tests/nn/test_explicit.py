@@ -17,6 +17,7 @@ from skvfl.nn._explicit import (
     SquaredError,
     links_of,
     loss_and_gradient,
+    loss_gradient,
     trainer,
 )
 from skvfl.nn._mlp import perceptron
@@ -142,6 +143,15 @@ def test_losses_know_their_gradients(loss):
     with_one = loss_and_gradient(loss, outputs, [targets], factors)
     graph = loss_and_gradient(lambda *both: loss(*both), outputs, [targets], factors)
     assert all(map(torch.equal, with_one, graph))
+    for given in (factors, None):
+        alone = loss_gradient(loss, outputs, [targets], given)
+        ones = torch.ones(6) if given is None else given
+        expected = loss_and_gradient(loss, outputs, [targets], ones)[1]
+        torch.testing.assert_close(alone, expected)
+    # Of a loss of the user's own, a graph gives it.
+    torch.testing.assert_close(
+        loss_gradient(lambda *both: loss(*both), outputs, [targets], factors), graph[1]
+    )
 
 
 def test_who_needs_no_graph():

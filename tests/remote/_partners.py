@@ -49,7 +49,7 @@ class Seeded(Organisation):
 
     def member(self, peer):
         member = super().member(peer)
-        dealt = Dealt(member.name, member.holding, ids=member.ids)
+        dealt = Dealt(member.name, member.holding, own=dict(member.own), ids=member.ids)
         dealt.dealer = self.dealer
         return dealt
 
@@ -92,7 +92,7 @@ def exchange_keys(folder, names):
             (folder / name / f"{other}.pem").write_bytes(pem)
 
 
-def partner_config(folder, name, columns, *, allow=None, **peer):
+def partner_config(folder, name, columns, *, allow=None, pinned=(), **peer):
     """What a partner has decided about the bank."""
     own = folder / name
     allowed = Allowance(**{**PLENTY, "columns": tuple(columns), **(allow or {})})
@@ -110,6 +110,7 @@ def partner_config(folder, name, columns, *, allow=None, **peer):
                 name="bank", certificate=own / "bank.pem", allow=allowed, **peer
             )
         },
+        partners={each: own / f"{each}.pem" for each in pinned},
         path=own / f"{name}.toml",
     )
 

@@ -14,6 +14,7 @@ import pytest
 from _bank_and_telecom import ALLOW, make_folders
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from sklearn.callback import ScoringMonitor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_score
 
@@ -781,3 +782,19 @@ def contents(folder, but=None):
 def hits(places, patterns):
     whole = b"\0".join(places)
     return {pattern for pattern in patterns if pattern in whole}
+
+
+def test_scores_of_epochs_are_refused_in_words(tmp_path):
+    one = Companies(tmp_path)
+    shared = one.bank[one.shared], one.y[one.shared]
+
+    def fit():
+        vfl = FedOnceClassifier(parties=one.files(), local_encoder=GUEST, **SHORT)
+        monitor = ScoringMonitor(scoring="accuracy")
+        vfl.set_callbacks(monitor).fit(*shared)
+        return monitor.get_logs()
+
+    with pytest.warns(UserWarning, match="callbacks get no model of some epochs"):
+        logs = one.settle(fit, 3)
+    # That of the fit itself is a prediction, and the third plan.
+    assert len(logs.data) == 1

@@ -14,12 +14,14 @@ from sklearn.exceptions import NotFittedError
 from test_members import STREAMS
 
 from skvfl import (
+    FedOnceClassifier,
     SplitNNClassifier,
     TabVFLClassifier,
     VFedSecClassifier,
     connect,
 )
 from skvfl.exceptions import PartyError, RefusedError
+from skvfl.federation import _wire
 from skvfl.remote._endpoint import Endpoint
 
 N_OWN, N_EPOCHS, REACHED = 4, 5, 3
@@ -29,9 +31,18 @@ TOGETHER = {"bank": slice(0, N_OWN), "shop": slice(N_OWN, None)}
 METHODS = {
     "SplitNN": SplitNNClassifier(random_state=0),
     "vFedSec": VFedSecClassifier(random_state=0),
-    "TabVFL": TabVFLClassifier(random_state=0, pretraining_epochs=1, n_steps=2),
+    "TabVFL": TabVFLClassifier(
+        random_state=0, pretraining_epochs=1, n_steps=2, missing_party="raise"
+    ),
 }
 each_method = pytest.mark.parametrize("name", METHODS)
+first_method = pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "SplitNN" else pytest.param(name, marks=pytest.mark.slow)
+        for name in METHODS
+    ],
+)
 
 
 class Losing:
@@ -113,6 +124,44 @@ def test_a_fit_goes_on_from_the_last_epoch_that_all_have_kept(name, lost, tmp_pa
         assert (after != before).any()
 
 
+def test_split_epochs_of_fedonce_go_on_too(lost, tmp_path):
+    params = {"max_epochs": 2, "n_split_epochs": 4, "random_state": 0}
+    local = FedOnceClassifier(parties=TOGETHER, **params)
+    with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
+        apart = clone(local).set_params(parties=connect(path))
+        apart.parties.agree(BANK["customer"])
+        with pytest.raises(PartyError, match="'shop': its connection was lost"):
+            apart.set_callbacks(Losing(lost, 4)).fit(BANK, Y)
+        lost.back()
+        local.set_params(n_split_epochs=2).fit(X, Y)
+        assert apart.loss_curve_ == local.loss_curve_
+        before = local.predict_proba(X)
+        np.testing.assert_array_equal(apart.predict_proba(BANK), before)
+        apart.set_callbacks().set_params(warm_start=True, n_split_epochs=1)
+        local.set_params(warm_start=True, n_split_epochs=1).fit(X, Y)
+        answers = apart.fit(BANK, Y).predict_proba(BANK)
+        np.testing.assert_array_equal(answers, local.predict_proba(X))
+
+
+def test_a_fit_with_a_budget_leaves_nothing(lost, monkeypatch, tmp_path):
+    """What was spent until then would have to be found out from all."""
+    params = {"n_split_epochs": 3, "epsilon": 8.0, "delta": 1e-3, "max_epochs": 1}
+    with partners(tmp_path, {"shop": TABLE}) as path:
+        apart = FedOnceClassifier(parties=connect(path), **params)
+        apart.parties.agree(BANK["customer"])
+
+        def lose_in_split_epochs(*_):
+            lost()
+            return 0
+
+        # The first split epoch goes well, and the partner is lost after it.
+        monkeypatch.setattr(FedOnceClassifier, "_private_step", lose_in_split_epochs)
+        with pytest.raises(PartyError) as info:
+            apart.fit(BANK, Y)
+        assert not hasattr(info.value, "__notes__")
+        assert not hasattr(apart, "n_iter_")
+
+
 def test_the_epochs_of_a_fit_that_completes_are_dropped(tmp_path):
     with partners(tmp_path, {"shop": TABLE}) as path:
         estimator = clone(METHODS["SplitNN"]).set_params(parties=connect(path))
@@ -148,7 +197,7 @@ def test_an_earlier_fit_survives_a_refit_that_is_lost(lost, tmp_path):
         assert estimator.n_iter_ == 2
 
 
-@each_method
+@first_method
 def test_scores_of_every_epoch(name, tmp_path):
     with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
         scores = {}
@@ -170,6 +219,53 @@ def test_scores_are_predictions_which_a_partner_counts(tmp_path):
         estimator.set_callbacks(ScoringMonitor(scoring="accuracy"))
         with pytest.raises(RefusedError, match="predicted rows are asked for and 0 of"):
             estimator.set_params(max_epochs=5).fit(BANK, Y)
+
+
+def test_tabvfl_goes_on_without_a_partner_that_is_gone(lost, tmp_path):
+    with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
+        link = connect(path)
+        link.agree(BANK["customer"])
+        estimator = clone(METHODS["TabVFL"]).set_params(parties=link)
+        estimator.set_params(max_epochs=N_EPOCHS, missing_party="cache")
+        estimator.set_callbacks(Losing(lost, REACHED)).fit(BANK, Y)
+        lost.back()
+        gone = [epoch for _, epoch, _ in estimator.failures_]
+        assert set(gone) == {REACHED + 1, N_EPOCHS}
+        assert estimator.n_iter_ == N_EPOCHS
+        # Its half is that of the last epoch that it has kept, from which nothing moved.
+        before = clone(estimator).set_params(max_epochs=REACHED).set_callbacks()
+        before.fit(BANK, Y)
+        ours, theirs = (
+            _state_of(tmp_path, each._parties["shop"].model)
+            for each in (estimator, before)
+        )
+        assert len(ours) > 2
+        assert ours == theirs
+        assert estimator.predict(BANK).shape == Y.shape
+        # And it is there when the fit goes on.
+        estimator.set_callbacks().set_params(warm_start=True).fit(BANK, Y)
+        assert estimator.n_iter_ == 2 * N_EPOCHS
+
+
+def _state_of(folder, model):
+    """Bytes of all tensors in a model."""
+    (path,) = (folder / "shop" / "store").rglob(f"{model}.model")
+    nodes = _wire.unpack(path.read_bytes())["state"]["nodes"]
+    return [each[2].tobytes() for each in nodes if each[0] == "tensor"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "params", [{"missing_party": "raise"}, {"early_stopping": True, "max_epochs": 3}]
+)
+def test_tabvfl_ends_where_it_needs_a_partner_that_is_gone(params, lost, tmp_path):
+    with partners(tmp_path, {"shop": TABLE}) as path:
+        link = connect(path)
+        link.agree(BANK["customer"])
+        estimator = clone(METHODS["TabVFL"]).set_params(parties=link, **params)
+        with pytest.raises(PartyError, match=r"'shop': .*(lost|offline)"):
+            estimator.set_callbacks(Losing(lost, 2)).fit(BANK, Y)
+        assert estimator.n_iter_ == 2
 
 
 @pytest.mark.slow

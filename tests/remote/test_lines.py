@@ -214,11 +214,22 @@ def test_nobody_is_listened_to_at_length_before_a_run_is_opened(asking, greets):
             line.send(pack_hello(0))
             assert line.receive(10)
         line.send(b"long")
-        with pytest.raises(PartyError, match=r"more than \d+ bytes, which is too long"):
-            line.receive(20)
+        # A refusal, which nobody takes for an absence.
+        with pytest.raises(
+            RefusedError, match=r"more than \d+ bytes, which is too lon"
+        ):
+            read_reply("shop", line.receive(20), int(greets), "open")
     line.close()
     # What is under way on the connection comes on top of what the shop takes in.
     assert len(taken) < 60
-    assert '"why": "it sent a message of more than' in (
+    assert '"why": "refused: it sent a message of more than' in (
         organisation.config.audit.read_text()
     )
+
+
+def test_who_calls_does_not_listen_at_length_either(calling):
+    line = calling.take("shop", 10)
+    line.send(bytes(1 << 17))
+    with pytest.raises(RefusedError, match="more than 65536 bytes, which is too long"):
+        read_reply("shop", line.receive(20), 0, "hello")
+    line.close()

@@ -146,10 +146,12 @@ class GradientDirectionAttack(_OfLabels):
         directions = [_directions(each) for each in gradients]
         seen = np.hstack([np.full((view.n_rows, 1), np.nan), *gradients])
         own = standardised(_own_columns(view))
+        axes = _along_axes(gradients, len(np.unique(labels)))
 
         def similarities(_, rows):
             if not directions:
                 return
+            yield from kernels(axes, rows)
             cosines = sum(each @ each[rows].T for each in directions) / len(directions)
             yield cosines
             # Where the direction depends on the row itself, among rows like it.
@@ -300,6 +302,24 @@ def _gradients(view):
         for operation in GRADIENTS
         for matrix in view.matrices(operation=operation)
     ]
+
+
+def _along_axes(gradients, n_axes):
+    """Gradients of all epochs along the few axes on which they lie.
+
+    Noise is as large along every other axis, and is another in every epoch.
+    """
+    along = []
+    for gradient in gradients:
+        gradient = np.nan_to_num(gradient)
+        axes = np.linalg.svd(gradient.T @ gradient)[0][:, :n_axes]
+        along.append(gradient @ axes)
+    if not along:
+        return np.zeros((0, 0))
+    # Axes come with any sign: what is common to all epochs is their first components.
+    along = standardised(np.hstack(along))
+    common = np.linalg.svd(along.T @ along)[0][:, :n_axes]
+    return standardised(along @ common)
 
 
 def _directions(gradient):

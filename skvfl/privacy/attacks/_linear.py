@@ -13,6 +13,10 @@ SMALLEST = 1e-5
 RIDGES = (1e-8, 1e-4, 1e-2, 1e-1, 1.0)
 # Of an intercept, in the same units: hardly any penalty.
 FREE = 1e4
+# How many times smaller errors of other maps have to be than the plain one's.
+DOUBT = 3.0
+# Of the spread of all rows to that of known ones, at most.
+PROPORTION = 3.0
 # The rest adds little, and each costs a row of equations.
 MOST_KNOWN = 400
 # Columns that a map is judged by.
@@ -42,14 +46,16 @@ def maps(received, rows):
         Inner products of the known rows, with a ridge.
     others : ndarray of shape (n_rows, n_known)
         Inner products of all rows with the known ones.
-    ridge : float
+    plain : bool
+        Whether it is the linear map that fits the known rows exactly.
     """
     for space, constant in product((received, whitened(received)), (0.0, FREE)):
         others = space @ space[rows].T
         size = np.diag(others[rows]).mean() or 1.0
         others = others / size + constant
         for ridge in RIDGES:
-            yield others[rows] + ridge * np.eye(len(rows)), others, ridge
+            plain = not constant and ridge == RIDGES[0]
+            yield others[rows] + ridge * np.eye(len(rows)), others, plain
 
 
 def reconstruct(received, rows, values, rng):
@@ -72,32 +78,35 @@ def reconstruct(received, rows, values, rng):
     """
     rows, values = rows[:MOST_KNOWN], values[:MOST_KNOWN]
     mean = values.mean(axis=0)
+    solution = received @ np.linalg.pinv(received[rows], rcond=SMALLEST) @ values
     if is_turned(received[rows], values):
-        return received @ np.linalg.pinv(received[rows], rcond=SMALLEST) @ values
+        return solution
     if len(rows) < 2:
         return np.tile(mean, (len(received), 1))
+    if is_solved(received, rows, values, solution, rng):
+        return solution
     scaled = sketch(values / scales(values), rng)
     orders = [np.arange(len(rows)), *map(rng.permutation, [len(rows)] * N_PERMUTATIONS)]
     # Side by side, so that one product serves all orders.
     ordered = np.concatenate([scaled[order] for order in orders], axis=1)
     best, guess = np.full(len(orders), np.inf), None
-    for known, others, ridge in maps(received, rows):
+    for known, others, plain in maps(received, rows):
         inverse = np.linalg.inv(known)
         # Of each row, when the map is found from the others.
         left_out = inverse / np.diag(inverse)[:, None]
         squares = ((left_out @ ordered) ** 2).mean(axis=0)
         errors = squares.reshape(len(orders), -1).mean(axis=1)
-        exact = ridge == RIDGES[0]
-        # With as many rows as unknowns the exact map is the true one, and does not
-        # show in what is left out.
-        errors *= 1.0 if exact else 1.5
+        # With as many rows as columns the plain map is the true one, which does not
+        # show in rows that are left out.
+        left = errors[0]
+        errors *= 1.0 if plain else DOUBT
         if errors[0] < best[0]:
-            guess = others @ (inverse @ values)
-            guess = guess if exact else within_reach(guess, values)
+            error = left
+            guess = within_reach(others @ (inverse @ values), values)
         best = np.minimum(best, errors)
     without = (scaled.sum(axis=0) - scaled) / (len(rows) - 1)
     by_chance = (best <= best[0]).mean()
-    if by_chance <= LEVEL and best[0] < ((scaled - without) ** 2).mean():
+    if by_chance <= LEVEL and error < ((scaled - without) ** 2).mean():
         return guess
     return np.tile(mean, (len(received), 1))
 
@@ -116,6 +125,31 @@ def within_reach(guess, values):
     least, most = values.min(axis=0), values.max(axis=0)
     room = (most - least) / 2
     return guess.clip(least - room, most + room)
+
+
+def is_solved(received, rows, values, solution, rng):
+    """Whether known rows determine a matrix: more equations hold than it takes.
+
+    With exactly as many rows as columns nothing is left over to check a solution by.
+    But where it is wrong, a matrix that leads from values to what others sent has
+    larger entries than for the right order of rows, and one that leads back gives
+    values out of proportion.
+    """
+    known = received[rows]
+    if np.linalg.norm(values - solution[rows]) > EXACT * np.linalg.norm(values):
+        return False
+    rank = np.linalg.matrix_rank(known, rtol=SMALLEST)
+    if len(rows) > rank:
+        return True
+    if np.median(solution.std(axis=0) / scales(values)) > PROPORTION:
+        return False
+    whole = np.linalg.matrix_rank(received, rtol=SMALLEST)
+    if min(rank, np.linalg.matrix_rank(values, rtol=SMALLEST)) < whole:
+        return False
+    inverse = np.linalg.pinv(values, rcond=SMALLEST)
+    orders = [np.arange(len(rows)), *map(rng.permutation, [len(rows)] * N_PERMUTATIONS)]
+    sizes = [np.linalg.norm(inverse @ known[order]) for order in orders]
+    return bool(np.mean(sizes <= sizes[0]) <= LEVEL)
 
 
 def is_turned(received, values):

@@ -108,15 +108,15 @@ class KnownRowsAttack(ColumnsAttack):
     With as many known rows as columns the matrix is the solution of linear equations,
     as the RAP paper [1]_ says in its third case. With fewer rows the part that they
     span is found. Where the attacker does not know which rows they are, lengths of rows
-    tell, if the matrix is orthogonal; the paper's is not. A map is believed if it
-    guesses known rows that are left out better than when they are taken for one
-    another.
+    tell, if the matrix is orthogonal; the paper's is not. A map is believed if more
+    equations hold than it takes, or if what it says of known rows is not said as well
+    when they are taken for one another.
 
     Parameters
     ----------
     known_rows : tuple (positions, values) or int, default=None
-        Rows whose columns are known. At least five are needed, unless the matrix is
-        orthogonal.
+        Rows whose columns are known. Fewer than six, and no more than columns, prove
+        something of an orthogonal matrix alone.
     matched : bool, default=True
         Whether the attacker knows which rows they are. If not, positions are used by
         :meth:`score` alone.

@@ -64,7 +64,7 @@ class InversionAttack(_OfRepresentations):
     epochs : {"last", "all"}, default="last"
         Whether to look at the last epoch of each operation, or at several together.
     estimator : regressor, default=None
-        The inverse model, such as scikit-learn's :class:`MLPRegressor`, in place of
+        The inverse model, such as scikit-learn's ``MLPRegressor``, in place of
         the kernels.
 
     References
