@@ -9,6 +9,7 @@ from _record import select
 
 from skvfl._methods import METHODS
 from skvfl.privacy._claims import CLAIMS
+from skvfl.privacy._suite import AS_SENT, LESSER
 
 FOLDER = HERE.parents[1] / "docs" / "privacy"
 DATA = {
@@ -110,7 +111,13 @@ def _kind(knows):
 
 def _worst(lines):
     scored = [line for line in lines if line["score"] is not None]
-    return max(scored, key=lambda line: line["score"], default=None)
+    return max(scored, key=_weight, default=None)
+
+
+def _weight(line):
+    # As in a report: that rows are equal is the worst where nothing else is found.
+    lesser = line["secret"].startswith(LESSER)
+    return line["score"] >= 0.1, not lesser, line["score"]
 
 
 def overview(lines):
@@ -132,6 +139,8 @@ def overview(lines):
 def _by(line):
     knows = f", knowing {_kind(line['knows'])}" if line["knows"] else ""
     secret = line["secret"].partition(" of ")[0]
+    if line["attack"] == AS_SENT:
+        return f"{secret}, which it is sent"
     return f"{line['attack']} on {secret}{knows}"
 
 
@@ -339,7 +348,7 @@ EVIDENCE = {
         ),
     ),
     ("vFedSec", "labels"): (
-        Evidence(("no attack: it is sent them",), "labels", note="Labels are secrets."),
+        Evidence((AS_SENT,), "labels", note="Labels are secrets."),
     ),
     ("vFedSec", "collusion"): (
         Evidence(
