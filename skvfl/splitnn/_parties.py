@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from skvfl._random import branch, keyed_noise, one_way
+from skvfl._random import branch, for_data, keyed_noise, one_way
 from skvfl._targets import drawn_classes
 from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import run
@@ -148,12 +148,14 @@ def labels_to_learn(party):
     labels : Labels
         With a :class:`LabelBudget`, all that others see of labels follows from these.
     """
-    labels = party.held(Holding).labels
+    holding = party.held(Holding)
+    labels = holding.labels
     if not party.holds(LabelBudget):
         return labels
     budget = party.held(LabelBudget)
-    # From the start of one stream, so that asking again draws the same.
-    rng = np.random.default_rng(budget.sequence)
+    # From the start of one stream, so that asking again draws the same. A fit of other
+    # rows with this seed must not: a known label in it would tell where the lies are.
+    rng = np.random.default_rng(for_data(budget.sequence, holding.digest()))
     drawn = drawn_classes(labels.values, labels.n_classes, budget.epsilon, rng)
     return replace(labels, values=drawn)
 

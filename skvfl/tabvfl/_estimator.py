@@ -489,8 +489,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     one of the others (randomised response). Gradients, and when training stops, follow
     from these labels, so whatever passive parties do, what they see in ``fit`` is at
     most ``exp(ε)`` times as likely for one label of a row as for another. Probabilities
-    are given as of the true classes. Sample weights and callbacks are not covered, and
-    every further ``fit`` on the same rows spends ε again.
+    are given as of the true classes. Sample weights and callbacks are not covered,
+    every further ``fit`` on the same rows spends ε again, and a ``random_state`` that
+    others guess tells them which labels are true: leave it at None where it matters.
 
     References
     ----------
