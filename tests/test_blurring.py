@@ -7,6 +7,9 @@ from sklearn.datasets import load_breast_cancer
 
 import skvfl
 from skvfl._targets import drawn_classes
+from skvfl.exceptions import PartyError
+from skvfl.federation import Holding, Member
+from skvfl.nn._steps import public_order
 from skvfl.privacy import record_views
 
 SPLIT = skvfl.SplitNNClassifier(parties=3, max_epochs=2, random_state=0)
@@ -84,6 +87,54 @@ def test_held_out_rows_have_fresh_noise(table):
     _, views = fit(table, **params)
     first, second = (sent(views, "represent", epoch=i) for i in (0, 1))
     assert np.nanstd(second - first) == pytest.approx(0.5 * 2**0.5, rel=0.1)
+
+
+def noisy_member(X, fitted=None, noise=1.0):
+    """A passive party that somebody asks for what no estimator asks for."""
+    purposes = ("prepare", "models", "noise")
+    streams = {each: np.random.SeedSequence(len(each)) for each in purposes}
+    # What is drawn in a later fit is another key.
+    streams["noise"] = np.random.SeedSequence(fitted is None)
+    member = Member("shop", Holding(X), streams=streams, fitted=fitted)
+    settings = {"bottom": [8], "cut_width": 8, "lr": 1e-9}
+    settings |= {"representation_noise": noise, "max_representation_norm": 1.0}
+    member.perform("open", {"role": "splitnn.passive", "settings": settings})
+    member.perform("prepare", {"seed": 1})
+    member.perform("begin_epoch", {"seed": 2, "n_train": len(X)})
+    return member
+
+
+def test_asking_again_for_the_same_model_averages_nothing_away(table):
+    X, _ = table
+    n_rows = len(X)
+    rows = {"start": 0, "stop": n_rows}
+    true = noisy_member(X, noise=0.0).perform("represent", rows)
+
+    def error(answers):
+        return np.sqrt(np.mean((np.mean(answers, axis=0) - true) ** 2))
+
+    member = noisy_member(X)
+    first = member.perform("represent", rows)
+    assert error([first]) == pytest.approx(1.0, rel=0.1)
+    assert error([member.perform("represent", rows) for _ in range(9)]) > 0.9
+    by_step = []
+    for _ in range(9):
+        sent = member.perform("forward", rows)
+        with pytest.raises(PartyError, match="whose gradient has not come"):
+            member.perform("forward", rows)
+        member.perform("backward", {"gradient": np.zeros_like(sent)})
+        by_step.append(member.perform("represent", rows))
+    # Noise of other steps is other noise, or it would cancel where models differ.
+    assert error(by_step) == pytest.approx(1 / 3, rel=0.1)
+    fitted = member.dismiss()
+    # Served, and gone on from, it is the same model still.
+    serving = Member("shop", Holding(X), fitted=fitted)
+    serving.perform("open", {"role": None})
+    order = public_order(1, n_rows).numpy()
+    served = serving.perform("represent", rows)[order]
+    np.testing.assert_array_equal(served, by_step[-1])
+    again = noisy_member(X, fitted)
+    np.testing.assert_array_equal(again.perform("represent", rows), by_step[-1])
 
 
 @pytest.mark.parametrize(

@@ -342,8 +342,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Fitted networks are on the CPU.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that passive parties add to what they
-        send: anew in every batch of ``fit``, later as a secret function of the row, so
-        that asking again does not average it away. Without ``max_representation_norm``
+        send: anew in every batch of ``fit``, later as a secret function of the row and
+        the model, so that asking again does not average it away; models of other
+        epochs and fits do. Without ``max_representation_norm``
         the bottom models learn to put out larger numbers. It has no guarantee.
     max_representation_norm : float or None, default=None
         Norm to which passive parties shorten every row's activations before the noise.
@@ -601,8 +602,9 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         Fitted networks are on the CPU.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that passive parties add to what they
-        send: anew in every batch of ``fit``, later as a secret function of the row, so
-        that asking again does not average it away. Without ``max_representation_norm``
+        send: anew in every batch of ``fit``, later as a secret function of the row and
+        the model, so that asking again does not average it away; models of other
+        epochs and fits do. Without ``max_representation_norm``
         the bottom models learn to put out larger numbers. It has no guarantee.
     max_representation_norm : float or None, default=None
         Norm to which passive parties shorten every row's activations before the noise.
