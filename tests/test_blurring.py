@@ -269,6 +269,23 @@ def test_probabilities_under_a_budget_are_of_true_classes(table):
     assert not hasattr(again, "label_epsilon_")
 
 
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_budget_counts_in_every_fit_that_goes_on(name, table):
+    X, y = table
+    private = clone(PRIVATE[name]).set_params(
+        parties=2, max_epochs=1, early_stopping=False, warm_start=True
+    )
+    spent = []
+    for budget in (1.0, 0.5, None, 2.0):
+        private.set_params(label_epsilon=budget).fit(X, y)
+        spent.append(getattr(private, "label_epsilon_", None))
+        lies = private._parties["party0"]._codec._lies
+        assert lies == (budget and pytest.approx(1 / (1 + np.exp(budget)))) or not lies
+        assert bool(lies) == bool(budget)
+    assert spent == [1.0, 1.5, None, np.inf]
+    assert private.set_params(warm_start=False).fit(X, y).label_epsilon_ == 2.0
+
+
 def test_a_budget_of_next_to_nothing_gives_answers_all_the_same(table):
     for budget in (1e-300, 1e300):
         private, _ = fit(table, label_epsilon=budget, max_epochs=1)

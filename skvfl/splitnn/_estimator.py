@@ -161,12 +161,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         with training as (session, course):
             # The order of the rows is public, so its branch leads to no party's stream.
             rows = branch(root, 2)
+            self._spend_on_labels()
             self._train(session, self._active, len(labels.values), rows, course)
             self.n_iter_ = len(self.loss_curve_)
-        # A refit without a budget must not keep that of the fit before it.
-        self.__dict__.pop("label_epsilon_", None)
-        if self.label_epsilon is not None:
-            self.label_epsilon_ = float(self.label_epsilon)
         return self
 
     def _train(self, session, active, n_rows, sequence, course):
@@ -376,7 +373,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     n_iter_ : int
         Number of epochs.
     label_epsilon_ : float
-        What was spent on the labels; only with a budget.
+        What was spent on the labels; only with a budget. With ``warm_start`` the sum
+        over the fits, infinite after one without a budget.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog

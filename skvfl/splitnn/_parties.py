@@ -540,7 +540,9 @@ class TopParty(BottomParty):
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
-        if not self.take_over("_top", "_codec"):
+        if self.take_over("_top"):
+            self._codec = self._codec.going_on(self.held(Earlier).party._codec)
+        else:
             self._top = self._build_top(n_inputs, self._generator)
         # One optimiser takes both models: one way back reaches both.
         self.hold(Training(trainer(self._models(), self._optimize)))
