@@ -134,6 +134,20 @@ def truth_of(attack, estimator, views, party, y):
     -------
     truth : ndarray
     """
+    if attack.target == "membership":
+        raise ValueError(
+            f"{type(attack).__name__} asks a finished model who was in its fit, which "
+            "no view shows: call asking(estimator, X, y) and fit(), or have "
+            "privacy_report(…, membership=True) measure it"
+        )
+    # Also where no columns are attacked, it says whose messages are looked at: of
+    # somebody who sends none, 0 would look like safety.
+    for name in (party, getattr(attack, "sender", None)):
+        if name is not None and name not in views.roles:
+            known = [name for name in views.roles if views[name].blocks]
+            raise ValueError(
+                f"the columns of {name!r} are not here: there are those of {known}"
+            )
     if attack.target == "labels":
         return labels_of(estimator, views, y)
     if party is None:
