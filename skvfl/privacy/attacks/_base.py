@@ -137,7 +137,7 @@ class Attack(BaseEstimator):
         if isinstance(known, Integral):
             # Where all rows are known there is none left to be guessed, and a score
             # of 0 would look like safety.
-            if isinstance(known, bool) or not 0 <= known < len(truth):
+            if isinstance(known, bool) or not 0 <= int(known) < len(truth):
                 raise ValueError(
                     f"known_rows={known} of {len(truth)} rows: give a number from 0 to "
                     f"{len(truth) - 1}, so that some are left to be guessed"
