@@ -1,6 +1,7 @@
 """Leakage as a scorer: in searches, in cross-validation, in other processes."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,9 +13,20 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skvfl import GaussianProjection, RandomProjectionVFL, SplitNNClassifier
+from skvfl import (
+    GaussianProjection,
+    RandomProjectionVFL,
+    SplitNNClassifier,
+    VFLBoostingClassifier,
+)
 from skvfl.privacy import PrivacyUtilityDisplay, make_leakage_scorer
-from skvfl.privacy.attacks import AttributeInferenceAttack, LossThresholdAttack
+from skvfl.privacy.attacks import (
+    AttributeInferenceAttack,
+    GradientSignAttack,
+    KnownRowsAttack,
+    LossThresholdAttack,
+    SplitSidesAttack,
+)
 
 PARTIES = {"bank": [0, 1, 2], "shop": slice(3, 12)}
 KNOWS = LeastSquares(known_rows=30)
@@ -56,6 +68,30 @@ def test_it_refits_a_clone_on_the_rows_that_are_scored(cancer, rap):
 def test_a_prediction_can_be_attacked_instead(cancer, rap):
     X, y = cancer
     assert leakage(when="predict")(rap.fit(X, y), X[:100], y[:100]) > 0.99
+
+
+def test_every_attack_can_look_at_a_prediction(cancer, rap):
+    X, y = cancer
+    scorer = partial(make_leakage_scorer, party="shop", when="predict")
+    knows = KnownRowsAttack(known_rows=30)
+    rap.fit(X, y)
+    assert scorer(knows, role="server")(rap, X[:100], y[:100]) > 0.99
+    # What a party without labels receives for a prediction says nothing.
+    assert scorer(knows, role="bank")(rap, X[:100], y[:100]) == 0
+    trees = VFLBoostingClassifier(parties=PARTIES, max_iter=5, random_state=0)
+    sides = scorer(SplitSidesAttack(known_rows=50), role="bank")
+    assert sides(trees.fit(X, y), X[:100], y[:100]) > 0.2
+
+
+def test_who_has_the_secret_is_no_attacker(cancer, rap):
+    trees = VFLBoostingClassifier(parties=PARTIES, max_iter=2, random_state=0)
+    trees.fit(*cancer)
+    with pytest.raises(ValueError, match="'shop' has the columns of 'shop'"):
+        leakage(role="shop")(trees, *cancer)
+    with pytest.raises(ValueError, match="has the columns of 'shop'"):
+        leakage(role="bank+shop")(trees, *cancer)
+    with pytest.raises(ValueError, match="'bank' has the labels"):
+        make_leakage_scorer(GradientSignAttack(), role="bank")(trees, *cancer)
 
 
 def test_labels_are_attacked_without_a_party(cancer):

@@ -160,7 +160,8 @@ class GradientTargetAttack(Attack):
 class SplitSidesAttack(Attack):
     """Columns from which rows go left at a party's splits.
 
-    Whoever grows the trees is told, for each split, which rows lie on which side.
+    Whoever grows the trees is told, for each split, which rows lie on which side, and
+    so is whoever predicts with them.
     Splits of one column put its rows in order, coarsely, and known rows say what the
     order means.
 
@@ -212,7 +213,7 @@ class SplitSidesAttack(Attack):
         sides = [
             np.unpackbits(seen.content, axis=1, count=view.n_rows)
             for seen in view.messages
-            if seen.operation == "split"
+            if seen.operation in ("split", "route")
             and self.sender in (None, seen.sender)
             and isinstance(seen.content, np.ndarray)
         ]
