@@ -541,22 +541,55 @@ def test_a_party_adds_up_no_fewer_rows_than_a_leaf_has():
             shop.perform("begin_trees", {"gradients": wrong})
 
 
-WRONG = {
-    "add_up": (lambda sums: sums * np.nan, "'shop'.* not finite"),
-    "begin_trees": (lambda sums: sums[:, :-1], "'shop'.* columns where"),
-    "split": (lambda bits: ~bits, "'shop'.* not those it counted"),
-    "prepare": (
+def gradients_first(change):
+    """Sums of which only those of first derivatives are changed."""
+
+    def changed(sums):
+        third = sums.shape[1] // 3
+        return np.hstack([change(sums[:, :third].copy()), sums[:, third:]])
+
+    return changed
+
+
+def cancels(sums):
+    sums[:, :2] += [[1e300, -1e300]]
+    return sums
+
+
+def shifts(sums):
+    # A column's bins add up to the same, and its splits to something else.
+    sums[:, [100, 200]] += [[50.0, -50.0]]
+    return sums
+
+
+NO_SUMS = "'shop'.* its sums are not those of the rows"
+WRONG = [
+    ("add_up", lambda sums: sums * np.nan, "'shop'.* not finite"),
+    ("add_up", lambda sums: sums * 0, NO_SUMS),
+    ("add_up", gradients_first(lambda sums: sums * 10), NO_SUMS),
+    ("begin_trees", lambda sums: sums[:, :-1], "'shop'.* columns where"),
+    ("begin_trees", lambda sums: -sums, NO_SUMS),
+    ("begin_trees", lambda sums: sums * 1e300, NO_SUMS),
+    ("begin_trees", gradients_first(lambda sums: sums + 0.01), NO_SUMS),
+    ("begin_trees", gradients_first(cancels), NO_SUMS),
+    ("begin_trees", gradients_first(shifts), "'shop'.* not those it added up"),
+    ("split", lambda bits: ~bits, "'shop'.* not those it added up"),
+    (
+        "prepare",
         lambda columns: columns | {"n_bins": columns["n_bins"] + 255},
         "'shop'.* not 1 to 255 bins",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("operation", WRONG)
-def test_replies_that_cannot_be_are_refused(operation, monkeypatch):
+# Totals of a tree are read from the first party's sums.
+@pytest.mark.parametrize("names", [("bank", "shop", "telco"), ("shop", "bank")])
+@pytest.mark.parametrize(("operation", "change", "message"), WRONG)
+def test_replies_that_cannot_be_are_refused(
+    operation, change, message, names, monkeypatch
+):
     from skvfl.boosting._parties import TreeParty
 
-    change, message = WRONG[operation]
     asked = getattr(TreeParty, operation)
 
     def reply(self, **arguments):
@@ -567,4 +600,6 @@ def test_replies_that_cannot_be_are_refused(operation, monkeypatch):
     monkeypatch.setattr(TreeParty, operation, reply)
     X, y = load_breast_cancer(return_X_y=True)
     with pytest.raises(PartyError, match=message):
-        clone(classifier).set_params(parties=in_turn(30)).fit(X, y)
+        clone(classifier).set_params(parties=in_turn(30, names), active="bank").fit(
+            X, y
+        )

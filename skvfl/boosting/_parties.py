@@ -357,8 +357,9 @@ class ActiveTreeParty(TreeParty):
 
         Returns
         -------
-        splits : dict of str to dict
-            What each owner of a split is to be told; empty where all trees are grown.
+        found : dict of str to dict
+            ``splits``, what each owner of a split is to be told; empty where all trees
+            are grown. Or ``fault``, the name of a party whose sums cannot be.
         """
         return self.held(Growing).find(sums)
 
