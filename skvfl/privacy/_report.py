@@ -153,10 +153,10 @@ class PrivacyReport:
     >>> from skvfl import RandomProjectionVFL
     >>> from skvfl.privacy import privacy_report
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
-    >>> report = privacy_report(vfl, X[:200], y[:200], membership=False, n_repeats=2)
+    >>> vfl = RandomProjectionVFL(LogisticRegression(), random_state=0)
+    >>> report = privacy_report(vfl, X[:200, :4], y[:200], n_repeats=2)
     >>> [role.name for role in report.roles if role.outcomes]
-    ['server']
+    ['server', 'anybody']
     >>> print(report.to_text()[:19])
     Privacy report: RAP
     """
@@ -304,8 +304,8 @@ def privacy_report(
     >>> from skvfl import RandomProjectionVFL
     >>> from skvfl.privacy import privacy_report
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> vfl = RandomProjectionVFL(LogisticRegression(), parties=3, random_state=0)
-    >>> report = privacy_report(vfl, X, y)
+    >>> vfl = RandomProjectionVFL(LogisticRegression(), random_state=0)
+    >>> report = privacy_report(vfl, X[:300, :6], y[:300])
     >>> role, attack = report.worst
     >>> role.name, round(attack.score, 1)
     ('server', 1.0)
