@@ -100,6 +100,7 @@ def test_utility_and_leakage_are_two_columns_of_one_search(cancer, rap):
     assert len(display.names) == 2
 
 
+@pytest.mark.slow
 def test_a_search_can_choose_what_leaks_least(cancer, rap):
     scorer = make_leakage_scorer(
         LeastSquares(known_rows=15), role="server", party="shop", greater_is_better=True

@@ -167,6 +167,7 @@ def test_the_estimator_is_left_as_it_was(cancer, parties):
     assert not hasattr(vfl, "partition_")
 
 
+@pytest.mark.slow
 def test_it_finds_the_federation_inside_other_models(cancer, parties):
     vfl = clone(RAP).set_params(parties=parties)
     piped = quick(make_pipeline(FunctionTransformer(), vfl), *cancer)
@@ -185,12 +186,14 @@ def test_attacks_that_find_no_time_are_named(cancer, parties):
 
 def test_labels_that_are_sent_need_no_attack(cancer, parties):
     vfl = clone(RAP).set_params(parties=parties, label_protection=False)
-    frame = quick(vfl, *cancer).to_frame()
+    found = quick(vfl, *cancer)
+    frame = found.to_frame()
     sent = frame[(frame["role"] == "server") & (frame["secret"] == "labels")]
     assert sent["score"].max() == 1
-    assert "is sent labels as they are" in quick(vfl, *cancer).to_page()
+    assert "is sent labels as they are" in found.to_page()
 
 
+@pytest.mark.slow
 def test_a_budget_bounds_what_membership_can_reach(cancer, parties):
     once = FedOnceClassifier(parties=parties, epsilon=1.0, max_epochs=2, random_state=0)
     found = privacy_report(once, *cancer, n_repeats=2)
@@ -258,6 +261,7 @@ def test_comparisons_show_the_worst_number_of_every_method(cancer, parties):
     assert others["worst_leakage"].isna().all()
 
 
+@pytest.mark.slow
 def test_comparisons_with_regressors_and_searches_are_attacked_too():
     X, y = load_diabetes(return_X_y=True)
     vfl = RandomProjectionVFL(Ridge(), parties=2, random_state=0)

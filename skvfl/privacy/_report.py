@@ -441,7 +441,10 @@ def _released(estimator, federated, X, y, random_state):
 
 def _received(name, views, logs):
     """Messages to a role, by run, sender and operation."""
-    fits, counted = {*views[name].fits}, defaultdict(lambda: [0, 0])
+    # Once, because a view goes through all messages of all roles.
+    view = views[name]
+    fits, counted = {*view.fits}, defaultdict(lambda: [0, 0])
+    runs = {number: view.run(number) for number in view.runs}
     for when, log in zip(("fit", "predict"), logs, strict=False):
         for message in log.messages:
             if message.receiver == name != message.sender:
@@ -449,10 +452,10 @@ def _received(name, views, logs):
                 total[0] += 1
                 total[1] += message.bytes
     words = {}
-    for seen in views[name].messages:
+    for seen in view.messages:
         when = "fit" if seen.run in fits else "predict"
         key = when, seen.sender, seen.operation
-        words.setdefault(key, {}).update(dict.fromkeys(_contents(seen, views[name])))
+        words.setdefault(key, {}).update(dict.fromkeys(_contents(seen, runs[seen.run])))
     received, empty = [], {}
     for key, total in counted.items():
         if words.get(key):
@@ -465,12 +468,12 @@ def _received(name, views, logs):
 
 
 def _contents(seen, view):
-    """What is in a message, in words."""
+    """What is in a message of one run, in words."""
     for _, array in seen.arrays():
         kind = KINDS.get(array.dtype.kind, "yes or no")
         if array.dtype.kind == "u" and array.itemsize == 1:
             kind = "bytes"
-        n_rows = view.run(seen.run).n_rows if seen.rows is None else len(seen.rows)
+        n_rows = view.n_rows if seen.rows is None else len(seen.rows)
         if len(array) != n_rows:
             yield f"{kind} not by row"
             continue
