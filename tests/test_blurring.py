@@ -11,6 +11,7 @@ from skvfl.exceptions import PartyError
 from skvfl.federation import Holding, Member
 from skvfl.nn._steps import public_order
 from skvfl.privacy import record_views
+from skvfl.privacy._claims import guarantee
 
 SPLIT = skvfl.SplitNNClassifier(parties=3, max_epochs=2, random_state=0)
 
@@ -283,7 +284,12 @@ def test_a_budget_counts_in_every_fit_that_goes_on(name, table):
         assert lies == (budget and pytest.approx(1 / (1 + np.exp(budget)))) or not lies
         assert bool(lies) == bool(budget)
     assert spent == [1.0, 1.5, None, np.inf]
-    assert private.set_params(warm_start=False).fit(X, y).label_epsilon_ == 2.0
+    # The report says no more than that.
+    assert "None" in guarantee(name, private, "passive", True)
+    private.set_params(warm_start=False).fit(X, y)
+    assert private.label_epsilon_ == 2.0
+    said = guarantee(name, private, "passive", True)
+    assert said == "ε = 2 limits what it learns of each label."
 
 
 def test_a_budget_of_next_to_nothing_gives_answers_all_the_same(table):

@@ -197,12 +197,13 @@ def guarantee(method, estimator, about, received):
     """
     if not received:
         return NOTHING
-    budget = getattr(estimator, "label_epsilon", None)
-    if about == "passive" and budget is not None:
-        return (
-            f"ε = {budget:g} limits what it learns of each label. Which rows go to "
-            "which node is not covered."
-        )
+    # Of all fits that this one went on from; infinite if one had no budget.
+    spent = getattr(estimator, "label_epsilon_", math.inf)
+    if about == "passive" and spent < math.inf:
+        said = f"ε = {spent:g} limits what it learns of each label."
+        if method == "Boosting":
+            said += " Which rows go to which node is not covered."
+        return said
     if method == "vFedSec" and about == "centre" and estimator.masked:
         return MASKS
     return NONE
