@@ -425,6 +425,22 @@ def test_a_loss_of_true_targets_stops_nothing_that_others_see(monkeypatch):
     assert len(refused) == 1
 
 
+def test_noise_of_two_fits_with_one_seed_does_not_cancel():
+    estimator, (X, y) = CASES["target"]
+    private = clone(estimator).set_params(
+        label_epsilon=0.5, target_range=(25, 346), max_iter=1, random_state=0
+    )
+
+    def noise(rows):
+        found = guessed(overheard(private, X[rows], y[rows]), classes=False)
+        return found + y[rows].mean() - y[rows]
+
+    rows, others = np.arange(300), np.arange(100, 400)
+    first = noise(rows)
+    assert_array_equal(noise(rows), first)
+    assert abs(np.corrcoef(noise(others), first)[0, 1]) < 0.3
+
+
 def test_a_model_under_a_budget_learns_all_the_same():
     X, y = load_breast_cancer(return_X_y=True)
     train, test = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 3 == 0

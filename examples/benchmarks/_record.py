@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import torch
+from _measure import streams
 from threadpoolctl import threadpool_limits
 
 RECORDS = Path(__file__).parents[2] / "docs" / "benchmarks"
@@ -43,13 +44,14 @@ def resume(options, record, measure, key, write_page):
     """As ``run``, but append what the record lacks, line by line.
 
     ``measure`` is also given the keys of all recorded lines, which it leaves out: a run
-    may be stopped and started again, and wrong lines may be deleted.
+    may be stopped and started again, and wrong lines may be deleted. Lines name their
+    streams, as those recorded before may have been made with others.
     """
     if not options.write_docs:
         done = set() if options.quick else set(map(key, read(record)))
         for line in printed(measure, options.quick, done):
             if not options.quick:
-                write_lines(record, [line], mode="a")
+                write_lines(record, [{**line, "streams": streams()}], mode="a")
     if not options.quick:
         write_page(read(record))
 

@@ -15,6 +15,7 @@ nothing to do with the columns.
 """
 
 import numpy as np
+from _measure import machine
 from _record import command, run
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -112,6 +113,7 @@ def pair(data, X, y, n_seeds):
 def measure(quick):
     """Yield every line."""
     n_seeds = 3 if quick else 20
+    yield {"what": "machine", **machine(quick, "numpy")}
     adult = load("adult")
     X, y = adult.data.iloc[:ADULT_ROWS], adult.target.iloc[:ADULT_ROWS].to_numpy()
     yield from pair(f"adult, {ADULT_ROWS:,} rows", X, y, n_seeds)

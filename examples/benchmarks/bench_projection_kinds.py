@@ -26,6 +26,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 from _data import halves
+from _measure import machine
 from _record import command, run
 from _seeds import standard_error
 from scipy.optimize import linear_sum_assignment
@@ -579,6 +580,7 @@ def measure_distances(n_seeds):
 def measure(quick, parts=PARTS):
     """Yield the lines of some parts, or of all."""
     warnings.simplefilter("ignore", ConvergenceWarning)
+    yield {"measurement": "machine", **machine(quick, "numpy", "scikit-learn")}
     if "attacks" in parts:
         for name, X in blocks():
             yield from measure_attacks(name, X, 2 if quick else 6)

@@ -240,8 +240,9 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
     they see is at most ``exp(ε)`` times as likely for one label of a row as for
     another. Leaves are then filled by the true labels, which stay with the active party
     as the leaves do. Sample weights, how many classes there are, which rows, and
-    callbacks that stop training by true labels are not covered, and every further
-    ``fit`` on the same rows spends ε again.
+    callbacks that stop training by true labels are not covered, every further ``fit``
+    on the same rows spends ε again, and a ``random_state`` that others guess tells them
+    which labels are true: leave it at None where it matters.
 
     Weights of rows do not move bins, as the parties do not have them.
 
