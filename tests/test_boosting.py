@@ -34,6 +34,7 @@ from skvfl.boosting._histograms import Histograms
 from skvfl.boosting._parties import PassiveSettings
 from skvfl.exceptions import PartyError, TrainingError
 from skvfl.federation import Holding, Member
+from skvfl.privacy import record_views
 
 pytestmark = pytest.mark.filterwarnings("ignore::skvfl.exceptions.MissingRowsWarning")
 QUICK = {"max_iter": 8, "random_state": 0}
@@ -403,6 +404,25 @@ def test_what_others_see_follows_from_the_labels_that_were_drawn(name, monkeypat
     monkeypatch.setattr(_lessons, "_noisy", lambda *_: drawn)
     assert same(private)
     assert not same(private.set_params(label_epsilon=None))
+
+
+def test_a_loss_of_true_targets_stops_nothing_that_others_see(monkeypatch):
+    X, y = load_diabetes(return_X_y=True)
+    monkeypatch.setattr(_lessons, "_noisy", lambda *_: y)
+    private = VFLBoostingRegressor(parties=2, max_iter=4, learning_rate=1e10)
+    private.set_params(label_epsilon=1.0, target_range=(0, 400), random_state=0)
+
+    def operations(targets):
+        with record_views() as views:
+            try:
+                private.fit(X, targets)
+            except TrainingError:
+                refused.append(targets)
+        return [seen.operation for seen in views["party1"].messages]
+
+    refused = []
+    assert operations(y) == operations(y * 1e140)
+    assert len(refused) == 1
 
 
 def test_noise_of_two_fits_with_one_seed_does_not_cancel():

@@ -235,8 +235,11 @@ def test_classes_without_known_labels_are_positions(names):
 def test_mistakes_are_named_at_once(cancer):
     with pytest.raises(ValueError, match="neither 'fit' nor 'predict'"):
         leakage(when="later")
-    with pytest.raises(ValueError, match="n_repeats=0"):
-        leakage(n_repeats=0)
+    for name, value in (("n_repeats", 0), ("n_repeats", 2.5), ("role", None)):
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            leakage(**{name: value})
+    with pytest.raises(ValueError, match="random_state='a' is no whole number"):
+        leakage(random_state="a")
     with pytest.raises(ValueError, match="is no attack: give an instance"):
         make_leakage_scorer(LeastSquares, role="server")
     with pytest.raises(ValueError, match="no fitted federated estimator"):

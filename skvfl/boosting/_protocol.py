@@ -79,16 +79,26 @@ def boost(estimator, session, active, n_rows, class_weight, course):
         estimator.loss_curve_.append(losses["loss"])
         if "validation" in losses:
             estimator.validation_loss_curve_.append(losses["validation"])
-        if not all(map(isfinite, losses.values())):
-            raise TrainingError(
-                f"the loss is not finite after {len(estimator.loss_curve_)} "
-                "iterations: lower the learning rate, or express the target in "
-                "another unit"
-            )
+        # With a budget this loss is of true labels, and others see when training stops.
+        if estimator.label_epsilon is None:
+            _check_finite(losses.values())
         stop = course.end(task, partial(estimator._so_far, session))
         if stop or _stops(estimator):
             break
     _keep_best(estimator, session, active)
+    _check_finite(estimator.loss_curve_)
+
+
+def _check_finite(losses):
+    if not all(map(isfinite, losses)):
+        raise _not_finite("the loss is")
+
+
+def _not_finite(what):
+    return TrainingError(
+        f"{what} not finite: lower the learning rate, or express the target in "
+        "another unit"
+    )
 
 
 _LOSSES = Fields({"loss": NUMBER}, {"validation": NUMBER})
@@ -143,6 +153,8 @@ def _grow(session, active, widths, n_rows, n_splits):
     slopes = session.ask(active, "begin_iteration")
     if slopes is None:
         return
+    if not all_finite(slopes["gradients"]):
+        raise _not_finite("derivatives of the loss are")
     n_parts = 2 if slopes["hessians"] is None else 3
     n_nodes = len(slopes["gradients"])
     session.begin_round()

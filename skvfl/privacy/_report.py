@@ -358,7 +358,7 @@ def _check_options(estimator, n_repeats, random_state, time_limit):
             f"n_repeats={n_repeats!r} is no number of draws: an interval takes 2 draws "
             "at least"
         )
-    if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**32 - 2:
+    if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**32:
         raise ValueError(
             f"random_state={random_state!r} is no seed: give a whole number from 0, "
             "which draws the same side knowledge again"
@@ -477,7 +477,7 @@ def _released(estimator, federated, X, y, random_state):
     scores = []
     try:
         for seed in range(random_state, random_state + 3):
-            order = np.random.RandomState(seed).permutation(len(y))
+            order = np.random.RandomState(seed % 2**32).permutation(len(y))
             half = np.sort(order[: len(y) // 2])
             some = _safe_indexing(X, half), _safe_indexing(y, half)
             model = clone(estimator).fit(*some)

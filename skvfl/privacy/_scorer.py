@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
@@ -89,8 +91,12 @@ def make_leakage_scorer(
             f"attack={attack!r} is no attack: give an instance, such as "
             "skvfl.privacy.attacks.KnownRowsAttack(known_rows=20)"
         )
-    if n_repeats < 1:
-        raise ValueError(f"n_repeats={n_repeats} must be at least 1")
+    if not isinstance(n_repeats, Integral) or n_repeats < 1:
+        raise ValueError(f"n_repeats={n_repeats!r} is no whole number of at least 1")
+    if random_state is not None and not isinstance(random_state, Integral):
+        raise ValueError(f"random_state={random_state!r} is no whole number, nor None")
+    if not isinstance(role, str | list | tuple):
+        raise ValueError(f"role={role!r} is no name, and no list of names")
     return LeakageScorer(
         attack, role, party, when, n_repeats, greater_is_better, random_state
     )
