@@ -105,7 +105,7 @@ def compare(line, lines, check):
         yield {
             "record": check.record,
             "sample": check.sample,
-            "field": " ".join([*(str(line.get(k)) for k in check.keys[-1:]), field]),
+            "field": " ".join([*(str(line.get(k)) for k in check.keys[-2:]), field]),
             "recorded": recorded,
             "again": again,
             "tolerance": round(allowed, 4),
