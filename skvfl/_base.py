@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import fields
 from inspect import signature
@@ -486,6 +487,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         attributes : dict
         """
         n_iter = len(self.loss_curve_)
+        if hasattr(self, "label_epsilon_"):
+            more["label_epsilon_"] = self.label_epsilon_
         return {"_parties": session.halves(), "n_iter_": n_iter, **more}
 
     def _open(self, roster, log, centre="server", *, names=None):
@@ -788,6 +791,19 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
                 "class_weight cannot be used with label_epsilon: rows would weigh what "
                 "their true classes weigh, which gradients show; leave it at None"
             )
+
+    def _spend_on_labels(self):
+        """Say what this fit, and those that it goes on from, spend on the labels."""
+        before = self.__dict__.pop("label_epsilon_", None)
+        # A refit without a budget must not keep that of the fit before it.
+        if self.label_epsilon is None:
+            return
+        if self._earlier is None:
+            before = 0.0
+        elif before is None:
+            # It was without a budget, and all that gradients say has been shown.
+            before = math.inf
+        self.label_epsilon_ = before + float(self.label_epsilon)
 
     def _read_classes(self, X, y, sample_weight, class_weight):
         """Labels of classes, for the active party; sets ``classes_``."""

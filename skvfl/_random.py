@@ -57,6 +57,28 @@ def one_way(sequence):
     return np.random.SeedSequence(int.from_bytes(digest, "little"))
 
 
+def for_data(sequence, digest):
+    """A stream that is another one for any other data.
+
+    One seed serves many fits, such as those of a search. What hides rows must not be
+    the same in two that differ, or it would cancel.
+
+    Parameters
+    ----------
+    sequence : numpy.random.SeedSequence
+        A party's own.
+    digest : bytes
+        Hash of the data.
+
+    Returns
+    -------
+    stream : numpy.random.SeedSequence
+    """
+    state = sequence.generate_state(8).astype("<u4").tobytes()
+    hashed = hashlib.sha256(state + digest).digest()
+    return np.random.SeedSequence(int.from_bytes(hashed, "little"))
+
+
 def spawn_named(sequence, names):
     """One child stream for each party, which depends on the party's name alone.
 

@@ -151,7 +151,8 @@ def test_classes_and_truths_in_every_parameter(estimator):
         if "boolean" not in allowed:
             with pytest.raises(ValueError, match=f"'{name}' parameter .* is True"):
                 fit(estimator, **{name: True})
-        if callable not in allowed:
+        # Callbacks are looked at one by one, when networks are made.
+        if callable not in allowed and name != "callbacks":
             mistaken = clone(estimator)
             setattr(mistaken, name, type(value))
             with pytest.raises(ValueError, match=f"'{name}' parameter .* the class"):

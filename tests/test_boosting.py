@@ -405,6 +405,22 @@ def test_what_others_see_follows_from_the_labels_that_were_drawn(name, monkeypat
     assert not same(private.set_params(label_epsilon=None))
 
 
+def test_noise_of_two_fits_with_one_seed_does_not_cancel():
+    estimator, (X, y) = CASES["target"]
+    private = clone(estimator).set_params(
+        label_epsilon=0.5, target_range=(25, 346), max_iter=1, random_state=0
+    )
+
+    def noise(rows):
+        found = guessed(overheard(private, X[rows], y[rows]), classes=False)
+        return found + y[rows].mean() - y[rows]
+
+    rows, others = np.arange(300), np.arange(100, 400)
+    first = noise(rows)
+    assert_array_equal(noise(rows), first)
+    assert abs(np.corrcoef(noise(others), first)[0, 1]) < 0.3
+
+
 def test_a_model_under_a_budget_learns_all_the_same():
     X, y = load_breast_cancer(return_X_y=True)
     train, test = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 3 == 0
@@ -525,22 +541,55 @@ def test_a_party_adds_up_no_fewer_rows_than_a_leaf_has():
             shop.perform("begin_trees", {"gradients": wrong})
 
 
-WRONG = {
-    "add_up": (lambda sums: sums * np.nan, "'shop'.* not finite"),
-    "begin_trees": (lambda sums: sums[:, :-1], "'shop'.* columns where"),
-    "split": (lambda bits: ~bits, "'shop'.* not those it counted"),
-    "prepare": (
+def gradients_first(change):
+    """Sums of which only those of first derivatives are changed."""
+
+    def changed(sums):
+        third = sums.shape[1] // 3
+        return np.hstack([change(sums[:, :third].copy()), sums[:, third:]])
+
+    return changed
+
+
+def cancels(sums):
+    sums[:, :2] += [[1e300, -1e300]]
+    return sums
+
+
+def shifts(sums):
+    # A column's bins add up to the same, and its splits to something else.
+    sums[:, [100, 200]] += [[50.0, -50.0]]
+    return sums
+
+
+NO_SUMS = "'shop'.* its sums are not those of the rows"
+WRONG = [
+    ("add_up", lambda sums: sums * np.nan, "'shop'.* not finite"),
+    ("add_up", lambda sums: sums * 0, NO_SUMS),
+    ("add_up", gradients_first(lambda sums: sums * 10), NO_SUMS),
+    ("begin_trees", lambda sums: sums[:, :-1], "'shop'.* columns where"),
+    ("begin_trees", lambda sums: -sums, NO_SUMS),
+    ("begin_trees", lambda sums: sums * 1e300, NO_SUMS),
+    ("begin_trees", gradients_first(lambda sums: sums + 0.01), NO_SUMS),
+    ("begin_trees", gradients_first(cancels), NO_SUMS),
+    ("begin_trees", gradients_first(shifts), "'shop'.* not those it added up"),
+    ("split", lambda bits: ~bits, "'shop'.* not those it added up"),
+    (
+        "prepare",
         lambda columns: columns | {"n_bins": columns["n_bins"] + 255},
         "'shop'.* not 1 to 255 bins",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("operation", WRONG)
-def test_replies_that_cannot_be_are_refused(operation, monkeypatch):
+# Totals of a tree are read from the first party's sums.
+@pytest.mark.parametrize("names", [("bank", "shop", "telco"), ("shop", "bank")])
+@pytest.mark.parametrize(("operation", "change", "message"), WRONG)
+def test_replies_that_cannot_be_are_refused(
+    operation, change, message, names, monkeypatch
+):
     from skvfl.boosting._parties import TreeParty
 
-    change, message = WRONG[operation]
     asked = getattr(TreeParty, operation)
 
     def reply(self, **arguments):
@@ -551,4 +600,6 @@ def test_replies_that_cannot_be_are_refused(operation, monkeypatch):
     monkeypatch.setattr(TreeParty, operation, reply)
     X, y = load_breast_cancer(return_X_y=True)
     with pytest.raises(PartyError, match=message):
-        clone(classifier).set_params(parties=in_turn(30)).fit(X, y)
+        clone(classifier).set_params(parties=in_turn(30, names), active="bank").fit(
+            X, y
+        )

@@ -1,6 +1,7 @@
 """Leakage as a scorer: in searches, in cross-validation, in other processes."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,8 +13,20 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skvfl import GaussianProjection, RandomProjectionVFL, SplitNNClassifier
+from skvfl import (
+    GaussianProjection,
+    RandomProjectionVFL,
+    SplitNNClassifier,
+    VFLBoostingClassifier,
+)
 from skvfl.privacy import PrivacyUtilityDisplay, make_leakage_scorer
+from skvfl.privacy.attacks import (
+    AttributeInferenceAttack,
+    GradientSignAttack,
+    KnownRowsAttack,
+    LossThresholdAttack,
+    SplitSidesAttack,
+)
 
 PARTIES = {"bank": [0, 1, 2], "shop": slice(3, 12)}
 KNOWS = LeastSquares(known_rows=30)
@@ -55,6 +68,30 @@ def test_it_refits_a_clone_on_the_rows_that_are_scored(cancer, rap):
 def test_a_prediction_can_be_attacked_instead(cancer, rap):
     X, y = cancer
     assert leakage(when="predict")(rap.fit(X, y), X[:100], y[:100]) > 0.99
+
+
+def test_every_attack_can_look_at_a_prediction(cancer, rap):
+    X, y = cancer
+    scorer = partial(make_leakage_scorer, party="shop", when="predict")
+    knows = KnownRowsAttack(known_rows=30)
+    rap.fit(X, y)
+    assert scorer(knows, role="server")(rap, X[:100], y[:100]) > 0.99
+    # What a party without labels receives for a prediction says nothing.
+    assert scorer(knows, role="bank")(rap, X[:100], y[:100]) == 0
+    trees = VFLBoostingClassifier(parties=PARTIES, max_iter=5, random_state=0)
+    sides = scorer(SplitSidesAttack(known_rows=50), role="bank")
+    assert sides(trees.fit(X, y), X[:100], y[:100]) > 0.2
+
+
+def test_who_has_the_secret_is_no_attacker(cancer, rap):
+    trees = VFLBoostingClassifier(parties=PARTIES, max_iter=2, random_state=0)
+    trees.fit(*cancer)
+    with pytest.raises(ValueError, match="'shop' has the columns of 'shop'"):
+        leakage(role="shop")(trees, *cancer)
+    with pytest.raises(ValueError, match="has the columns of 'shop'"):
+        leakage(role="bank+shop")(trees, *cancer)
+    with pytest.raises(ValueError, match="'bank' has the labels"):
+        make_leakage_scorer(GradientSignAttack(), role="bank")(trees, *cancer)
 
 
 def test_labels_are_attacked_without_a_party(cancer):
@@ -100,6 +137,7 @@ def test_utility_and_leakage_are_two_columns_of_one_search(cancer, rap):
     assert len(display.names) == 2
 
 
+@pytest.mark.slow
 def test_a_search_can_choose_what_leaks_least(cancer, rap):
     scorer = make_leakage_scorer(
         LeastSquares(known_rows=15), role="server", party="shop", greater_is_better=True
@@ -133,6 +171,65 @@ def test_it_finds_the_federation_inside_other_models(cancer, rap):
 def test_mistakes_are_named(cancer, rap, options, words):
     with pytest.raises(ValueError, match=words):
         leakage(**options)(rap.fit(*cancer), *cancer)
+
+
+@pytest.mark.parametrize(
+    ("attack", "party", "words"),
+    [
+        (LeastSquares(known_rows=240), "shop", "known_rows=240 of 240 rows"),
+        (LeastSquares(known_rows=-5), "shop", "known_rows=-5 of 240 rows"),
+        (LeastSquares(known_rows=True), "shop", "known_rows=True of 240 rows"),
+        (LeastSquares(known_rows=9, sender="x"), "shop", "columns of 'x' are not"),
+        (AttributeInferenceAttack(), "nobody", "columns of 'nobody' are not here"),
+        (LossThresholdAttack(), "shop", "which no view shows: call asking"),
+    ],
+)
+def test_what_would_look_like_safety_is_refused(cancer, rap, attack, party, words):
+    with pytest.raises(ValueError, match=words):
+        make_leakage_scorer(attack, role="server", party=party)(rap, *cancer)
+
+
+SECRET = np.arange(12.0).reshape(6, 2) % 5
+
+
+@pytest.mark.parametrize(
+    ("known", "truth", "words"),
+    [
+        (([0, 1], SECRET[:3]), SECRET, "2 positions and 3 values"),
+        (([0, -1], SECRET[:2]), SECRET, "whole numbers from 0"),
+        ((np.ones(6, bool), SECRET), SECRET, "no mask"),
+        (([1, 1], SECRET[:2]), SECRET, "a position twice"),
+        (([0, 9], SECRET[:2]), SECRET, "positions beyond the 6 rows"),
+        (([0, 1], SECRET[:2] * np.nan), SECRET, "values are missing"),
+        ([0, 1, 2], SECRET, "no pair"),
+        ("12", SECRET, "no pair"),
+        (None, SECRET[:3], "truth has 3 rows"),
+        (None, SECRET[:, [0, 1, 1]], "truth has 3 columns"),
+        (None, np.where(SECRET == 1, np.nan, SECRET), "truth holds missing"),
+    ],
+)
+def test_an_attack_is_compared_with_nothing_else(known, truth, words):
+    class Guess(LeastSquares):
+        def __sklearn_is_fitted__(self):
+            return True
+
+    attack = Guess(known_rows=known)
+    attack.guess_ = SECRET + 0.1
+    with pytest.raises(ValueError, match=words):
+        attack.score(truth)
+
+
+@pytest.mark.parametrize("names", [["no", "yes"], [1, 2], [-1, 1]])
+def test_classes_without_known_labels_are_positions(names):
+    class Guess(Labels):
+        def __sklearn_is_fitted__(self):
+            return True
+
+    attack, codes = Guess(), np.array([0, 1, 1, 0, 1])
+    attack.guess_ = codes
+    assert attack.score(codes) == 1.0
+    with pytest.raises(ValueError, match=r"np\.searchsorted\(estimator\.classes_, y\)"):
+        attack.score(np.array(names)[codes])
 
 
 def test_mistakes_are_named_at_once(cancer):

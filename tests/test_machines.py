@@ -28,6 +28,7 @@ from skvfl import (
 from skvfl.federation import Member
 from skvfl.federation._settings import NotInWordsError, in_words
 from skvfl.remote._config import Allowance, PartyConfig, PeerConfig
+from skvfl.remote._keys import make_keys
 from skvfl.remote._organisation import Organisation
 
 X, y = load_breast_cancer(return_X_y=True)
@@ -248,6 +249,8 @@ def test_searches_and_refits_begin_anew():
 
 
 def test_a_partner_chooses_its_own_device(tmp_path):
+    make_keys("shop", tmp_path / "key", tmp_path / "pem")
+    make_keys("bank", tmp_path / "bank.key", tmp_path / "bank")
     config = PartyConfig(
         name="shop",
         ids="id",

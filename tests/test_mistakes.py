@@ -298,7 +298,7 @@ OTHERS = {
     ),
     "SplitNN: one layer's width": (
         of(SplitNNClassifier, bottom=64),
-        "'bottom' parameter .* array-like or a callable",
+        "'bottom' parameter .* array-like, a callable or",
     ),
     "SplitNN: one network for all": (
         of(SplitNNClassifier, bottom=nn.Linear(3, 32)),

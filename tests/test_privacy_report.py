@@ -167,6 +167,7 @@ def test_the_estimator_is_left_as_it_was(cancer, parties):
     assert not hasattr(vfl, "partition_")
 
 
+@pytest.mark.slow
 def test_it_finds_the_federation_inside_other_models(cancer, parties):
     vfl = clone(RAP).set_params(parties=parties)
     piped = quick(make_pipeline(FunctionTransformer(), vfl), *cancer)
@@ -185,12 +186,14 @@ def test_attacks_that_find_no_time_are_named(cancer, parties):
 
 def test_labels_that_are_sent_need_no_attack(cancer, parties):
     vfl = clone(RAP).set_params(parties=parties, label_protection=False)
-    frame = quick(vfl, *cancer).to_frame()
+    found = quick(vfl, *cancer)
+    frame = found.to_frame()
     sent = frame[(frame["role"] == "server") & (frame["secret"] == "labels")]
     assert sent["score"].max() == 1
-    assert "is sent labels as they are" in quick(vfl, *cancer).to_page()
+    assert "is sent labels as they are" in found.to_page()
 
 
+@pytest.mark.slow
 def test_a_budget_bounds_what_membership_can_reach(cancer, parties):
     once = FedOnceClassifier(parties=parties, epsilon=1.0, max_epochs=2, random_state=0)
     found = privacy_report(once, *cancer, n_repeats=2)
@@ -221,12 +224,52 @@ def test_there_is_a_report_on_every_method(name, kind, cancer, parties):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"n_repeats": 1}, "takes 2 draws"), ({}, "no fitted federated estimator")],
+    [
+        ({"n_repeats": 1}, "takes 2 draws"),
+        ({"n_repeats": 2.5}, "n_repeats=2.5"),
+        ({"random_state": None}, "random_state=None is no seed"),
+        ({"time_limit": "1"}, "time_limit='1' is no number of seconds"),
+        ({}, "no fitted federated estimator"),
+    ],
 )
 def test_mistakes_are_named(cancer, options, words):
     model = LogisticRegression(max_iter=5000)
     with pytest.raises(ValueError, match=words):
         privacy_report(model, *cancer, **options)
+
+
+def test_views_of_something_else_are_refused(cancer, parties):
+    X, y = cancer
+    vfl = clone(RAP).set_params(parties=parties).fit(X, y)
+    with record_views() as nothing:
+        pass
+    with record_views() as predicted:
+        vfl.predict(X)
+    with record_views() as fewer:
+        clone(vfl).fit(X[:80], y[:80])
+    with record_views() as others:
+        clone(vfl).set_params(parties=2).fit(X, y)
+    for views, words in (
+        ("views", "those that record_views yields"),
+        (nothing, "begin with a fit: call fit"),
+        (predicted, "begin with a fit: call fit"),
+        (fewer, "of another fit: .* with 80 rows"),
+        (others, "of another fit: of .'party0', 'party1'."),
+    ):
+        with pytest.raises(ValueError, match=words):
+            quick(vfl, X, y, views=views)
+
+
+def test_what_goes_wrong_in_one_attack_spares_the_others(cancer, parties, monkeypatch):
+    def fails(self, view):
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(attacks.KnownRowsAttack, "fit", fails)
+    found = quick(clone(RAP).set_params(parties=parties), *cancer).to_frame()
+    failed = found.attack == "KnownRowsAttack"
+    assert set(found.why_not[failed]) == {"ZeroDivisionError: by nothing"}
+    assert failed.any()
+    assert found.score[~failed].notna().all()
 
 
 class Elsewhere(Federation):
@@ -240,6 +283,8 @@ def test_tables_elsewhere_are_refused_before_anything_is_sent(cancer):
     vfl = clone(RAP).set_params(parties=Elsewhere())
     with pytest.raises(ValueError, match="tables are elsewhere"):
         privacy_report(vfl, *cancer)
+    with pytest.raises(ValueError, match="tables are elsewhere"):
+        privacy_report(make_pipeline(vfl), *cancer)
 
 
 def test_comparisons_show_the_worst_number_of_every_method(cancer, parties):
@@ -258,6 +303,7 @@ def test_comparisons_show_the_worst_number_of_every_method(cancer, parties):
     assert others["worst_leakage"].isna().all()
 
 
+@pytest.mark.slow
 def test_comparisons_with_regressors_and_searches_are_attacked_too():
     X, y = load_diabetes(return_X_y=True)
     vfl = RandomProjectionVFL(Ridge(), parties=2, random_state=0)

@@ -239,8 +239,10 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
     from these: gradients, splits, and when training stops. So whatever they do, what
     they see is at most ``exp(ε)`` times as likely for one label of a row as for
     another. Leaves are then filled by the true labels, which stay with the active party
-    as the leaves do. Sample weights, and which rows there are, are not covered, and
-    every further ``fit`` on the same rows spends ε again.
+    as the leaves do. Sample weights, how many classes there are, and which rows, are
+    not covered, every further ``fit`` on the same rows spends ε again, and a
+    ``random_state`` that others guess tells them which labels are true: leave it at
+    None where it matters.
 
     Weights of rows do not move bins, as the parties do not have them.
 

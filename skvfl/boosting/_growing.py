@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from skvfl.boosting._checks import Checks
 from skvfl.boosting._splits import Search
 from skvfl.boosting._trees import Growth, Limits, unpack
 
@@ -45,6 +46,7 @@ class Growing:
         )
         leaves = (said.min_samples_leaf, said.l2_regularization)
         self._search = Search([*columns.values()], self._constant, *leaves)
+        self._checks = Checks(columns, self._constant)
         n_rows = len(lessons.own.values)
         self._shown = np.repeat(lessons.shown_start[:, None], n_rows, axis=1)
         self._own = self._shown
@@ -52,6 +54,7 @@ class Growing:
             self._own = np.repeat(lessons.own_start[:, None], n_rows, axis=1)
         self._n_splits = dict.fromkeys(self._names, 0)
         self._growths, self._asked, self._chosen = [], [], []
+        self._expected = []
 
     def begin(self):
         """Derivatives for everybody, or None where there is nothing to split."""
@@ -69,18 +72,28 @@ class Growing:
         for each in (gradients, hessians):
             if each is not None and lessons.held_out.size:
                 each[:, lessons.held_out] = 0
+        self._checks.begin(gradients, hessians)
+        self._expected = [
+            self._checks.expected(output, lessons.rows)
+            for output in range(len(self._growths))
+        ]
         return {"gradients": gradients, "hessians": hessians}
 
     def find(self, sums):
         """The splits that are to be made next, see :meth:`ActiveTreeParty.find`."""
         if self._asked:
-            self._look(self._stack(sums))
-        self._asked, self._chosen = [], []
+            stacked = self._stack(sums)
+            outputs = [self._growths.index(growth) for growth, *_ in self._asked]
+            fault = self._checks.faulty(stacked, outputs, self._expected)
+            if fault is not None:
+                return {"fault": fault}
+            self._look(stacked)
+        self._asked, self._chosen, self._expected = [], [], []
         asked = {}
         for growth in self._growths:
             for node in growth.pop():
                 self._choose(growth, node, asked)
-        return {name: _in_arrays(rows) for name, rows in asked.items()}
+        return {"splits": {name: _in_arrays(rows) for name, rows in asked.items()}}
 
     def _stack(self, sums):
         """Everybody's sums side by side, and a cell of zeros behind them."""
@@ -161,15 +174,19 @@ class Growing:
             best = node.best
             children = growth.divide(node, owner, split, left)
             self._n_splits[name] = max(self._n_splits[name], split + 1)
-            if len(children[0].rows) != best.left[2]:
+            small, large = children
+            if not len(small.rows) < len(large.rows):
+                small, large = large, small
+            output = self._growths.index(growth)
+            expected = self._checks.expected(output, small.rows)
+            counted = len(children[0].rows) == best.left[2]
+            if not counted or not self._checks.agrees(small.totals, output, expected):
                 return {"fault": name}
             if all(each.is_leaf for each in children):
                 node.sums = None
                 continue
-            small, large = children
-            if not len(small.rows) < len(large.rows):
-                small, large = large, small
             self._asked.append((growth, node, small, large))
+            self._expected.append(expected)
         smalls = [small.rows for _, _, small, _ in self._asked]
         trees = [self._growths.index(growth) for growth, *_ in self._asked]
         empty = np.empty(0, np.uint32)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils import compute_class_weight
 
+from skvfl._random import for_data
 from skvfl._targets import drawn_classes
 from skvfl.boosting._losses import loss_of
 from skvfl.exceptions import TrainingError
@@ -36,13 +37,13 @@ class Lessons:
         self.own_start, self.shown_start = own.start(rows), shown.start(rows)
 
     @classmethod
-    def of(cls, labels, class_weight, said, streams):
+    def of(cls, holding, class_weight, said, streams):
         """What a party learns from its labels.
 
         Parameters
         ----------
-        labels : Labels
-            Of all rows, with the weights of rows.
+        holding : Holding
+            With the labels of all rows.
         class_weight : ndarray, "balanced" or None
             Weights of the classes.
         said : ActiveSettings
@@ -50,6 +51,7 @@ class Lessons:
         streams : dict of str to SeedSequence
             ``held_out`` and ``labels``, its own.
         """
+        labels = holding.labels
         n_rows = len(labels.values)
         # By chance alone and not by label: which rows are held out is seen by others.
         order = np.random.default_rng(streams["held_out"]).permutation(n_rows)
@@ -58,7 +60,8 @@ class Lessons:
         own = _loss(labels.values, labels, class_weight)
         shown = own
         if said.label_epsilon is not None:
-            rng = np.random.default_rng(streams["labels"])
+            # With one seed for fits of other rows, noise would cancel between them.
+            rng = np.random.default_rng(for_data(streams["labels"], holding.digest()))
             shown = _loss(_noisy(labels, said, rng), labels, class_weight)
         if shown.weights is not None and held_out.size:
             check_held_out(shown.weights[held_out].sum())

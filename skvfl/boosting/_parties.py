@@ -317,8 +317,8 @@ class ActiveTreeParty(TreeParty):
         rows : dict of str to ndarray
             Those that are learnt from, as ``rows``; empty where these are all.
         """
-        labels = self.held(Holding).labels
-        lessons = Lessons.of(labels, class_weight, self._said, self._streams)
+        holding = self.held(Holding)
+        lessons = Lessons.of(holding, class_weight, self._said, self._streams)
         self.hold(lessons)
         if not lessons.held_out.size:
             return {}
@@ -357,8 +357,9 @@ class ActiveTreeParty(TreeParty):
 
         Returns
         -------
-        splits : dict of str to dict
-            What each owner of a split is to be told; empty where all trees are grown.
+        found : dict of str to dict
+            ``splits``, what each owner of a split is to be told; empty where all trees
+            are grown. Or ``fault``, the name of a party whose sums cannot be.
         """
         return self.held(Growing).find(sums)
 

@@ -148,7 +148,14 @@ def _grow(session, active, widths, n_rows, n_splits):
     session.begin_round()
     sums = _add_up(session, "begin_trees", n_nodes, n_parts, widths, slopes)
     while True:
-        splits = session.ask(active, "find", sums=sums)
+        found = session.ask(active, "find", sums=sums)
+        if "fault" in found:
+            raise PartyError(
+                found["fault"],
+                "its sums are not those of the rows that it was asked about: each "
+                "column's bins together must come to the whole node",
+            )
+        splits = found["splits"]
         if not splits:
             return
         # What the active party splits itself is no round of communication.
@@ -162,7 +169,7 @@ def _grow(session, active, widths, n_rows, n_splits):
         if "fault" in nodes:
             raise PartyError(
                 nodes["fault"],
-                "the rows that go left at its split are not those it counted",
+                "the rows that go left at its split are not those it added up",
             )
         n_nodes, sums = len(nodes["trees"]), {}
         if n_nodes:

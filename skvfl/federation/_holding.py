@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import narwhals.stable.v2 as nw
 import numpy as np
+from scipy import sparse
 
 from skvfl._rows import take_or_missing
 from skvfl._sklearn import _num_samples, _safe_indexing
@@ -113,6 +116,15 @@ class Holding:
         """Number of rows, and of columns."""
         return self.n_rows, self.n_columns
 
+    def digest(self) -> bytes:
+        """Hash of all cells and labels, by which two tables are told apart."""
+        found = hashlib.sha256()
+        for column in _columns(self.block):
+            found.update(_bytes(column))
+        for each in vars(self.labels).values() if self.labels is not None else ():
+            found.update(_bytes(np.asarray(each)))
+        return found.digest()
+
     def take(self, rows: np.ndarray) -> Holding:
         """What is held of some rows, by their positions in the block.
 
@@ -133,3 +145,21 @@ class Holding:
         own = None if self.rows is None else self.rows[rows]
         labels = None if self.labels is None else self.labels.take(rows)
         return Holding(block, own, labels)
+
+
+def _columns(block: Any) -> list[Any]:
+    frame = nw.from_native(block, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return [frame[name].to_list() for name in frame.columns]
+    if sparse.issparse(block):
+        held = block.tocsc()
+        return [held.indptr, held.indices, held.data]
+    return [*np.asarray(block).T]
+
+
+def _bytes(column: Any) -> bytes:
+    try:
+        # One number has the same bytes, whatever kind of table it stands in.
+        return np.asarray(column, dtype=np.float64).tobytes()
+    except (TypeError, ValueError):
+        return repr(list(column)).encode()

@@ -56,13 +56,13 @@ class Member:
         is a matter of its own machine.
     callbacks : list of skorch.callbacks.Callback, default=()
         Its own, which hear of its training.
+    lent : list of (transformer, str), default=[]
+        Encoders that were given the callbacks for a run, and by which parameter.
     party : Party or None, default=None
         The party of the run that is open; :meth:`open` makes it.
     listed : tuple or None, default=None
         The list of rows that was asked for last, and its rows; :meth:`rows_listed`
         keeps it.
-    lent : list of (transformer, str), default=[]
-        Encoders that were given the callbacks for a run, and by which parameter.
 
     See Also
     --------

@@ -96,8 +96,9 @@ class FedOnceClassifier(VFLClassifierMixin, _BaseFedOnce):
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
-        away; in split epochs it therefore cancels in the difference of two epochs. It
-        is added before the host standardises.
+        away; in split epochs it therefore cancels in the difference of two epochs, and
+        a host that sends gradients of its own making uncovers it. It is added before
+        the host standardises.
     gradient_noise : float, default=0.0
         Gaussian noise that the host adds to the gradients it sends in split epochs: its
         expected length for a row, in lengths of the batch's longest gradient. It
@@ -420,8 +421,9 @@ class FedOnceRegressor(VFLRegressorMixin, _BaseFedOnce):
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that guests add to what they send. The
         noise is a secret function of the row, so that asking again does not average it
-        away; in split epochs it therefore cancels in the difference of two epochs. It
-        is added before the host standardises.
+        away; in split epochs it therefore cancels in the difference of two epochs, and
+        a host that sends gradients of its own making uncovers it. It is added before
+        the host standardises.
     gradient_noise : float, default=0.0
         Gaussian noise that the host adds to the gradients it sends in split epochs: its
         expected length for a row, in lengths of the batch's longest gradient. It

@@ -43,6 +43,12 @@ class Codec:
         if not self._classifies:
             self._standard = Standard(labels.values)
 
+    def going_on(self, earlier):
+        """Take the units of an earlier fit, in which its networks answer."""
+        if not self._classifies:
+            self._standard = earlier._standard
+        return self
+
     def encode(self, values):
         """What a network learns: codes as int64, or the target as float32."""
         if self._classifies:

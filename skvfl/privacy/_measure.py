@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from sklearn.base import clone, is_classifier
 
@@ -64,6 +66,42 @@ def view_of(views, role):
             "coalitions such as " + repr("+".join(views.roles[:2]))
         )
     return views.coalition(*names)
+
+
+def attackable(view, attack, party):
+    """The view of a fit, or of a prediction as attacks look at a fit.
+
+    Parameters
+    ----------
+    view : View
+        Of one role, or of several together.
+    attack : Attack
+        That is to look at it.
+    party : str or None
+        Whose columns it goes for.
+
+    Returns
+    -------
+    view : View
+
+    Raises
+    ------
+    ValueError
+        If the role has the secret, so that a score would say nothing.
+    """
+    if attack.target == "columns" and party in view.blocks:
+        raise ValueError(
+            f"{view.role!r} has the columns of {party!r}: attack those of another party"
+        )
+    if attack.target == "labels" and view.labels is not None:
+        raise ValueError(
+            f"{view.role!r} has the labels: let a role attack them that has not"
+        )
+    if view.fits:
+        return view
+    # Attacks look at the first fit; what is under attack here is a prediction.
+    runs = {n: replace(run, fitting=True) for n, run in view.brought.items()}
+    return replace(view, brought=runs)
 
 
 def prepared(estimator, party, views):
@@ -134,6 +172,20 @@ def truth_of(attack, estimator, views, party, y):
     -------
     truth : ndarray
     """
+    if attack.target == "membership":
+        raise ValueError(
+            f"{type(attack).__name__} asks a finished model who was in its fit, which "
+            "no view shows: call asking(estimator, X, y) and fit(), or have "
+            "privacy_report(…, membership=True) measure it"
+        )
+    # Also where no columns are attacked, it says whose messages are looked at: of
+    # somebody who sends none, 0 would look like safety.
+    for name in (party, getattr(attack, "sender", None)):
+        if name is not None and name not in views.roles:
+            known = [name for name in views.roles if views[name].blocks]
+            raise ValueError(
+                f"the columns of {name!r} are not here: there are those of {known}"
+            )
     if attack.target == "labels":
         return labels_of(estimator, views, y)
     if party is None:

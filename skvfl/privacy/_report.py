@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import stats
 from sklearn.base import clone
 
 from skvfl._methods import method_of, who_sees_what
-from skvfl._sklearn import _safe_indexing
+from skvfl._sklearn import _num_samples, _safe_indexing
 from skvfl.evaluation._gain import LEVEL
 from skvfl.evaluation._import import optional
 from skvfl.federation import Federation, record_communication
@@ -21,7 +22,9 @@ from skvfl.privacy._claims import claims_of, guarantee, released_guarantee
 from skvfl.privacy._measure import fitted_federated, play, truth_of, view_of
 from skvfl.privacy._recording import record_views
 from skvfl.privacy._suite import LESSER, about_role, receives_numbers, suite, tables
+from skvfl.privacy._views import Views
 from skvfl.privacy.attacks import LossThresholdAttack
+from skvfl.privacy.attacks._secure import of_party
 
 # Least score that is worth a word.
 FOUND = 0.1
@@ -307,13 +310,7 @@ def privacy_report(
     >>> role.name, round(attack.score, 1)
     ('server', 1.0)
     """
-    if isinstance(getattr(estimator, "parties", None), Federation):
-        raise ValueError(
-            "the parties' tables are elsewhere, so that nobody here can say how well "
-            "they were guessed: report on a simulation with columns like theirs"
-        )
-    if n_repeats < 2:
-        raise ValueError(f"n_repeats={n_repeats}: an interval takes 2 draws at least")
+    _check_options(estimator, n_repeats, random_state, time_limit)
     if views is None:
         with record_views() as views, record_communication() as asked:
             estimator = clone(estimator).fit(X, y)
@@ -321,6 +318,7 @@ def privacy_report(
         logs = [fitted_federated(estimator).communication_, asked]
     else:
         logs = [fitted_federated(estimator).communication_]
+        _check_views(views, fitted_federated(estimator), _num_samples(X))
     federated = fitted_federated(estimator)
     started = time.process_time()
     trials = suite(federated, views)
@@ -346,6 +344,59 @@ def privacy_report(
     return report
 
 
+def _check_options(estimator, n_repeats, random_state, time_limit):
+    """Refuse what would fail only after a fit."""
+    # In a pipeline or a search, too.
+    inside = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    if any(isinstance(each, Federation) for each in inside.values()):
+        raise ValueError(
+            "the parties' tables are elsewhere, so that nobody here can say how well "
+            "they were guessed: report on a simulation with columns like theirs"
+        )
+    if not isinstance(n_repeats, Integral) or n_repeats < 2:
+        raise ValueError(
+            f"n_repeats={n_repeats!r} is no number of draws: an interval takes 2 draws "
+            "at least"
+        )
+    if not isinstance(random_state, Integral) or not 0 <= int(random_state) < 2**32 - 2:
+        raise ValueError(
+            f"random_state={random_state!r} is no seed: give a whole number from 0, "
+            "which draws the same side knowledge again"
+        )
+    if time_limit is not None and not isinstance(time_limit, Real):
+        raise ValueError(f"time_limit={time_limit!r} is no number of seconds, nor None")
+
+
+def _check_views(views, federated, n_rows):
+    """Refuse views of something else, whose attacks would be told as this one's."""
+    if not isinstance(views, Views):
+        raise ValueError("views are not those that record_views yields")
+    runs = next(iter(views.values())).brought if views.roles else {}
+    first = next(iter(runs.values()), None)
+    if first is None or not first.fitting:
+        raise ValueError(
+            "views do not begin with a fit: call fit, and nothing before it, inside "
+            "record_views"
+        )
+    took_part = {name for name in views.roles if name != "server"}
+    # Clients of one organisation are named after it.
+    others = [
+        name
+        for name in took_part
+        if not any(of_party(name, each) for each in federated._names)
+    ]
+    absent = [
+        name
+        for name in federated._names
+        if not any(of_party(each, name) for each in took_part)
+    ]
+    if others or absent or first.n_rows != n_rows:
+        raise ValueError(
+            f"views are of another fit: of {sorted(took_part)} with {first.n_rows} "
+            f"rows, and not of {federated._names} with {n_rows}"
+        )
+
+
 def _carry_out(trial, estimator, views, y, n_repeats, random_state, late):
     """One attack, as often as its side knowledge is drawn."""
     attack = trial.attack
@@ -360,10 +411,18 @@ def _carry_out(trial, estimator, views, y, n_repeats, random_state, late):
         rng = np.random.RandomState(random_state)
         seeds = [int(each) for each in rng.randint(2**31 - 1, size=n_repeats)]
         scores = [play(attack, view, truth, trial.party, seed) for seed in seeds]
-    except ValueError as exc:
-        # An attack that asks for what this fit did not send says so.
-        return Outcome(*kept, np.nan, np.nan, np.nan, str(exc))
+    except Exception as exc:
+        # An attack that asks for what this fit did not send says so. Whatever else
+        # happens to one must not keep the others' scores from the reader.
+        return Outcome(*kept, np.nan, np.nan, np.nan, _why(exc))
+    if not np.isfinite(scores).all():
+        return Outcome(*kept, np.nan, np.nan, np.nan, "its score is no number")
     return Outcome(*kept, *interval(scores))
+
+
+def _why(exc):
+    """An error in words; one that is not about values says what it is."""
+    return str(exc) if isinstance(exc, ValueError) else f"{type(exc).__name__}: {exc}"
 
 
 def interval(scores):
@@ -424,8 +483,8 @@ def _released(estimator, federated, X, y, random_state):
             model = clone(estimator).fit(*some)
             attack = LossThresholdAttack().asking(model, X, y)
             scores.append(attack.fit().score(np.isin(np.arange(len(y)), half)))
-    except ValueError as exc:
-        outcome = Outcome(*kept, np.nan, np.nan, np.nan, str(exc))
+    except Exception as exc:
+        outcome = Outcome(*kept, np.nan, np.nan, np.nan, _why(exc))
     else:
         outcome = Outcome(*kept, *interval(scores))
     method = method_of(federated)
@@ -441,7 +500,10 @@ def _released(estimator, federated, X, y, random_state):
 
 def _received(name, views, logs):
     """Messages to a role, by run, sender and operation."""
-    fits, counted = {*views[name].fits}, defaultdict(lambda: [0, 0])
+    # Once, because a view goes through all messages of all roles.
+    view = views[name]
+    fits, counted = {*view.fits}, defaultdict(lambda: [0, 0])
+    runs = {number: view.run(number) for number in view.runs}
     for when, log in zip(("fit", "predict"), logs, strict=False):
         for message in log.messages:
             if message.receiver == name != message.sender:
@@ -449,10 +511,10 @@ def _received(name, views, logs):
                 total[0] += 1
                 total[1] += message.bytes
     words = {}
-    for seen in views[name].messages:
+    for seen in view.messages:
         when = "fit" if seen.run in fits else "predict"
         key = when, seen.sender, seen.operation
-        words.setdefault(key, {}).update(dict.fromkeys(_contents(seen, views[name])))
+        words.setdefault(key, {}).update(dict.fromkeys(_contents(seen, runs[seen.run])))
     received, empty = [], {}
     for key, total in counted.items():
         if words.get(key):
@@ -465,12 +527,12 @@ def _received(name, views, logs):
 
 
 def _contents(seen, view):
-    """What is in a message, in words."""
+    """What is in a message of one run, in words."""
     for _, array in seen.arrays():
         kind = KINDS.get(array.dtype.kind, "yes or no")
         if array.dtype.kind == "u" and array.itemsize == 1:
             kind = "bytes"
-        n_rows = view.run(seen.run).n_rows if seen.rows is None else len(seen.rows)
+        n_rows = view.n_rows if seen.rows is None else len(seen.rows)
         if len(array) != n_rows:
             yield f"{kind} not by row"
             continue

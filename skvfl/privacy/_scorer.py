@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from skvfl.privacy._measure import fitted_federated, play, truth_of, view_of
+from skvfl.privacy._measure import (
+    attackable,
+    fitted_federated,
+    play,
+    truth_of,
+    view_of,
+)
 from skvfl.privacy._recording import record_views
 
 
@@ -137,7 +143,7 @@ class LeakageScorer(BaseEstimator):
             else:
                 estimator.predict(X)
         federated = fitted_federated(estimator)
-        view = view_of(views, self.role)
+        view = attackable(view_of(views, self.role), self.attack, self.party)
         truth = truth_of(self.attack, federated, views, self.party, y)
         rng = np.random.RandomState(self.random_state)
         seeds = rng.randint(2**31 - 1, size=self.n_repeats)

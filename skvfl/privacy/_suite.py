@@ -247,7 +247,16 @@ SUITES = {
     },
     "Boosting": {
         "centre": (Rule("SplitSidesAttack", "columns", KNOWN, 100),),
-        "passive": (Rule("GradientSignAttack", "labels", applies=is_classifier),),
+        "passive": (
+            Rule("GradientSignAttack", "labels", applies=is_classifier),
+            Rule(
+                "GradientTargetAttack",
+                "target",
+                "the target of {n} rows",
+                10,
+                applies=is_regressor,
+            ),
+        ),
     },
 }
 

@@ -52,7 +52,8 @@ _KINDS = {
 }
 _ARGUMENTS = {"role", "settings", "rows", "model", "agreed"}
 # What a batch of rows goes through while a fit learns, and what all of them do.
-_OF_A_BATCH = {"forward", "forward_rows", "hide"}
+# Held-out rows are asked of as often as the others are learnt from.
+_OF_A_BATCH = {"forward", "forward_rows", "hide", "represent"}
 _OF_ALL_ROWS = {"pretrain_alone", "begin_trees"}
 # Parties take memory for as many rows as they are told of.
 _ROW_COUNTS = {"n_rows", "n_train"}

@@ -317,6 +317,8 @@ class Policy:
             masked = arguments.get("masked")
             n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
             self.check_alignment(peer, n_ids)
+        if operation in ("join", "join_privately"):
+            self._check_split(rule)
         if rule.max_epsilon is None:
             return
         if operation == "join":
@@ -478,6 +480,8 @@ class Policy:
         self, rule: Allowance, role: str, said: Mapping[str, Any]
     ) -> dict[str, Any] | None:
         """The noisy steps of a fit, if it is accounted for."""
+        if role == "fedonce.split":
+            self._check_split(rule)
         if role != "fedonce.guest":
             return None
         noise = said.get("representation_noise")
@@ -508,6 +512,18 @@ class Policy:
             )
         self._check_epsilon(rule, [self._run(run)])
         return dict(run.get("dict", run))
+
+    def _check_split(self, rule: Allowance) -> None:
+        """A row has the same noise in all epochs, which gradients can uncover.
+
+        They can drive a network to put out the same for every row, and then what
+        arrives is the noise alone.
+        """
+        if rule.min_noise > 0:
+            self._refuse(
+                f"split epochs are not allowed beside min_noise={rule.min_noise:g}, as "
+                "they uncover noise: set n_split_epochs=0"
+            )
 
     def _check_range(self, encoder: Mapping[str, Any]) -> None:
         """Noise hides nothing where a peer decides how large the numbers are."""

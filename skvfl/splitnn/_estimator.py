@@ -161,12 +161,9 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         with training as (session, course):
             # The order of the rows is public, so its branch leads to no party's stream.
             rows = branch(root, 2)
+            self._spend_on_labels()
             self._train(session, self._active, len(labels.values), rows, course)
             self.n_iter_ = len(self.loss_curve_)
-        # A refit without a budget must not keep that of the fit before it.
-        self.__dict__.pop("label_epsilon_", None)
-        if self.label_epsilon is not None:
-            self.label_epsilon_ = float(self.label_epsilon)
         return self
 
     def _train(self, session, active, n_rows, sequence, course):
@@ -342,8 +339,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
         Fitted networks are on the CPU.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that passive parties add to what they
-        send: anew in every batch of ``fit``, later as a secret function of the row, so
-        that asking again does not average it away. Without ``max_representation_norm``
+        send: anew in every batch of ``fit``, later as a secret function of the row and
+        the model, so that asking again does not average it away; models of other
+        epochs and fits do. Without ``max_representation_norm``
         the bottom models learn to put out larger numbers. It has no guarantee.
     max_representation_norm : float or None, default=None
         Norm to which passive parties shorten every row's activations before the noise.
@@ -375,7 +373,8 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     n_iter_ : int
         Number of epochs.
     label_epsilon_ : float
-        What was spent on the labels; only with a budget.
+        What was spent on the labels; only with a budget. With ``warm_start`` the sum
+        over the fits, infinite after one without a budget.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -412,8 +411,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     one of the others (randomised response). Gradients, and when training stops, follow
     from these labels, so whatever passive parties do, what they see in ``fit`` is at
     most ``exp(ε)`` times as likely for one label of a row as for another. Probabilities
-    are given as of the true classes. Sample weights and callbacks are not covered, and
-    every further ``fit`` on the same rows spends ε again.
+    are given as of the true classes. Sample weights and callbacks are not covered,
+    every further ``fit`` on the same rows spends ε again, and a ``random_state`` that
+    others guess tells them which labels are true: leave it at None where it matters.
 
     References
     ----------
@@ -600,8 +600,9 @@ class SplitNNRegressor(VFLRegressorMixin, _BaseSplitNN):
         Fitted networks are on the CPU.
     representation_noise : float, default=0.0
         Standard deviation of the Gaussian noise that passive parties add to what they
-        send: anew in every batch of ``fit``, later as a secret function of the row, so
-        that asking again does not average it away. Without ``max_representation_norm``
+        send: anew in every batch of ``fit``, later as a secret function of the row and
+        the model, so that asking again does not average it away; models of other
+        epochs and fits do. Without ``max_representation_norm``
         the bottom models learn to put out larger numbers. It has no guarantee.
     max_representation_norm : float or None, default=None
         Norm to which passive parties shorten every row's activations before the noise.

@@ -7,6 +7,7 @@ gradients of the loss with respect to them come down as numbers.
 from __future__ import annotations
 
 import copy
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -14,10 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from skvfl._random import branch, keyed_noise, one_way
+from skvfl._random import branch, for_data, keyed_noise, one_way
 from skvfl._targets import drawn_classes
+from skvfl.exceptions import StateError
 from skvfl.federation import Holding, Party, Settings, operation, serving
-from skvfl.federation._party import run
+from skvfl.federation._party import Earlier, run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._cut import blurred, shorten, through_shortening
 from skvfl.nn._device import bring_home
@@ -86,6 +88,7 @@ class Best:
 
     after: ClassVar = "remember"
     models: dict[str, torch.nn.Module]
+    n_steps: int
 
 
 @dataclass
@@ -99,7 +102,7 @@ class Shortened:
 
 @dataclass
 class FreshNoise:
-    """Secret noise on what leaves while training, in no relation to the rows."""
+    """Secret noise on batches that leave, in no relation to the rows."""
 
     after: ClassVar = "open"
     generator: torch.Generator
@@ -148,12 +151,14 @@ def labels_to_learn(party):
     labels : Labels
         With a :class:`LabelBudget`, all that others see of labels follows from these.
     """
-    labels = party.held(Holding).labels
+    holding = party.held(Holding)
+    labels = holding.labels
     if not party.holds(LabelBudget):
         return labels
     budget = party.held(LabelBudget)
-    # From the start of one stream, so that asking again draws the same.
-    rng = np.random.default_rng(budget.sequence)
+    # From the start of one stream, so that asking again draws the same. A fit of other
+    # rows with this seed must not: a known label in it would tell where the lies are.
+    rng = np.random.default_rng(for_data(budget.sequence, holding.digest()))
     drawn = drawn_classes(labels.values, labels.n_classes, budget.epsilon, rng)
     return replace(labels, values=drawn)
 
@@ -169,12 +174,22 @@ class Cut:
     noise : float
         Standard deviation of what is added.
     key : bytes of length 32
-        Of the noise on rows that are served.
+        Of the noise on rows that are asked for by their place.
     """
 
     norm: float | None
     noise: float
     key: bytes
+
+    def on(self, rows, width, n_steps):
+        """Noise on rows, as a secret function of each and of the model.
+
+        The same model always sends the same, so that asking again averages nothing
+        away. Models of other steps send other noise, or it would cancel between two.
+        """
+        said = f"{n_steps} {self.noise} {self.norm}".encode()
+        key = hashlib.sha256(self.key + said).digest()
+        return self.noise * torch.from_numpy(keyed_noise(key, rows.numpy(), width))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,12 +376,23 @@ class BottomParty(SplitParty):
 
     made_by: ClassVar = {"_bottom": "prepare"}
     cut: Cut | None = None
+    # Of the bottom model, by which its noise is told from that of others.
+    _n_steps = 0
 
     @operation
     def forward(self, start, stop):
         """Activations of one batch, and nothing of how they came about."""
-        cut = tensor(super().forward(start, stop))
-        return self._leave(cut).numpy()
+        is_noisy = self.cut is not None and self.cut.noise
+        if is_noisy and self.holds(Activations):
+            raise StateError(
+                "it has sent a batch whose gradient has not come: noise that is drawn "
+                "again for the same model averages out"
+            )
+        cut = self._short(tensor(super().forward(start, stop)))
+        if is_noisy:
+            generator = self.held(FreshNoise).generator
+            cut = cut + self.cut.noise * torch.randn(cut.shape, generator=generator)
+        return cut.numpy()
 
     @operation
     def backward(self, gradient):
@@ -376,6 +402,7 @@ class BottomParty(SplitParty):
             self.drop(Shortened)
             gradient = through_shortening(tensor(gradient), short.cut, short.factors)
         super().backward(gradient)
+        self._n_steps += 1
 
     @operation
     def prepare(self, seed):
@@ -402,8 +429,11 @@ class BottomParty(SplitParty):
         # Sorted once here, so that batches and held-out rows are slices from now on.
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
-        if not self.take_over("_bottom"):
+        if not self.take_over("_bottom", "_n_steps"):
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
+        elif self.cut is not None and (cut := self.held(Earlier).party.cut) is not None:
+            # A model that is gone on from has sent noise already, of this key.
+            self.cut = replace(self.cut, key=cut.key)
         # A user's network may have another width than ``cut_width``. In evaluation mode
         # this row draws nothing and leaves running statistics as they are.
         with torch.inference_mode():
@@ -416,40 +446,32 @@ class BottomParty(SplitParty):
         # In double precision to the end, so that a row's numbers do not depend on which
         # rows are asked for together.
         cut = infer(self._bottom, rows)
-        return self._leave(cut, rows).float().numpy()
+        cut = self._short(cut, training=False)
+        if self.cut is not None and self.cut.noise:
+            cut = cut + self.cut.on(rows, cut.shape[1], self._n_steps)
+        return cut.float().numpy()
 
-    def _leave(self, cut, rows=None):
-        """Activations as they are sent; of rows that are served, if any are given."""
-        if self.cut is None:
+    def _short(self, cut, *, training=True):
+        """Activations of the length that is allowed."""
+        if self.cut is None or self.cut.norm is None:
             return cut
-        if self.cut.norm is not None:
-            cut, factors = shorten(cut, self.cut.norm)
-            if rows is None:
-                self.hold(Shortened(cut, factors))
-        if not self.cut.noise:
-            return cut
-        # Models change from epoch to epoch. Noise that stayed the same would cancel in
-        # the difference of two, and fresh noise only averages out. A model that is
-        # served stays as it is, and there fresh noise would average out to nothing.
-        if self.holds(FreshNoise):
-            generator = self.held(FreshNoise).generator
-            noise = torch.randn(cut.shape, generator=generator)
-        else:
-            noise = torch.from_numpy(
-                keyed_noise(self.cut.key, rows.numpy(), cut.shape[1])
-            )
-        return cut + self.cut.noise * noise
+        cut, factors = shorten(cut, self.cut.norm)
+        if training:
+            self.hold(Shortened(cut, factors))
+        return cut
 
     @operation
     def remember(self):
         """Keep a copy of the models as they are."""
-        self.hold(Best(copy.deepcopy(self._models())))
+        self.hold(Best(copy.deepcopy(self._models()), self._n_steps))
 
     @operation
     def recall(self):
         """Go back to the copies that were kept last."""
-        for name, model in self.held(Best).models.items():
+        best = self.held(Best)
+        for name, model in best.models.items():
             setattr(self, name, model)
+        self._n_steps = best.n_steps
 
     def _rows(self, start, stop):
         # While training these are the prepared rows of the fit; a served table is
@@ -518,7 +540,9 @@ class TopParty(BottomParty):
             if len(set(widths.values())) > 1:
                 raise ValueError("activations of different widths cannot be combined")
             n_inputs = widths[names[0]]
-        if not self.take_over("_top", "_codec"):
+        if self.take_over("_top"):
+            self._codec = self._codec.going_on(self.held(Earlier).party._codec)
+        else:
             self._top = self._build_top(n_inputs, self._generator)
         # One optimiser takes both models: one way back reaches both.
         self.hold(Training(trainer(self._models(), self._optimize)))

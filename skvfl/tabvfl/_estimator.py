@@ -153,6 +153,7 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             # All curves are set before training, so that callbacks can read them after
             # the first epoch, and a refit shows none of an earlier fit.
             self.failures_ = []
+            self._spend_on_labels()
             self._begin_curves()
             self.pretraining_loss_curve_ = []
             self.pretraining_validation_loss_curve_ = []
@@ -161,10 +162,6 @@ class _BaseTabVFL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimato
             protocol.run()
             self._widths = protocol.widths
             self.n_iter_ = len(self.loss_curve_)
-        # A refit without a budget must not keep that of the fit before it.
-        self.__dict__.pop("label_epsilon_", None)
-        if self.label_epsilon is not None:
-            self.label_epsilon_ = float(self.label_epsilon)
         return self
 
     def _settings(self, name):
@@ -425,7 +422,8 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
         Phase, ``"pretraining"`` or ``"finetuning"``, epoch from 1, and name of each
         party that was offline, or late.
     label_epsilon_ : float
-        What was spent on the labels; only with a budget.
+        What was spent on the labels; only with a budget. With ``warm_start`` the sum
+        over the fits, infinite after one without a budget.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -489,8 +487,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     one of the others (randomised response). Gradients, and when training stops, follow
     from these labels, so whatever passive parties do, what they see in ``fit`` is at
     most ``exp(ε)`` times as likely for one label of a row as for another. Probabilities
-    are given as of the true classes. Sample weights and callbacks are not covered, and
-    every further ``fit`` on the same rows spends ε again.
+    are given as of the true classes. Sample weights and callbacks are not covered,
+    every further ``fit`` on the same rows spends ε again, and a ``random_state`` that
+    others guess tells them which labels are true: leave it at None where it matters.
 
     References
     ----------

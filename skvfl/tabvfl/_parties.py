@@ -17,6 +17,7 @@ from torch import nn
 
 from skvfl._random import branch, one_way
 from skvfl.federation import Settings, operation, serving
+from skvfl.federation._party import Earlier
 from skvfl.nn._build import Optimize
 from skvfl.nn._explicit import watch
 from skvfl.nn._labels import Codec, Lessons
@@ -552,7 +553,9 @@ class HostParty(GuestParty):
         networks, generator = self._networks, self._generator
         # All are named: a party keeps its share of the outputs while it is offline.
         self.hold(Shares(_slices(shares), sum(shares.values())))
-        if not self.take_over("_top", "_mapping", "_codec"):
+        if self.take_over("_top", "_mapping"):
+            self._codec = self._codec.going_on(self.held(Earlier).party._codec)
+        else:
             n_outputs = self._codec.n_outputs
             self._top = networks.top(n_columns, generator, len(shares))
             self._mapping = normal_linear(networks.n_d, n_outputs, generator)

@@ -303,6 +303,13 @@ def test_a_fit_takes_its_rows_so_often_and_no_more(tmp_path):
         talk.ask("keep_epoch", model=f"{talk.number:032x}")
     with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
         talk.ask("forward", start=0, stop=20)
+    # What held-out rows are asked by counts as well.
+    talk = opened(shop)
+    talk.ask("prepare", seed=0)
+    for _ in range(3):
+        talk.ask("represent", start=0, stop=N_ROWS)
+    with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
+        talk.ask("represent", start=0, stop=N_ROWS)
 
 
 def test_one_comparison_counts_as_one(tmp_path):

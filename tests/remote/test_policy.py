@@ -312,6 +312,19 @@ def test_answers_that_are_too_wide_do_not_leave(make):
         policy.check_reply("bank", "update", reply)
 
 
+def test_split_epochs_do_not_uncover_noise(make):
+    quiet, plain = make(methods=["fedonce"], min_noise=0.1), make(methods=["fedonce"])
+    opening = "bank", "fedonce", "fedonce.split", {}, COLUMNS, 20
+    run = {"run": {**RUN, "noise_multiplier": 1.0}}
+    for operation in ("join", "join_privately"):
+        plain.check_operation("bank", "fedonce", operation, run)
+        with pytest.raises(RefusedError, match="split epochs are not allowed beside"):
+            quiet.check_operation("bank", "fedonce", operation, run)
+    plain.check_opening(*opening)
+    with pytest.raises(RefusedError, match="set n_split_epochs=0"):
+        quiet.check_opening(*opening)
+
+
 def test_noise_is_as_large_as_is_asked_for(make):
     policy = make(methods=["fedonce"], min_noise=0.1)
     ask(policy, "fedonce.guest", representation_noise=0.1)

@@ -27,7 +27,11 @@ from skvfl.privacy.attacks._secure import (
     RoundDifferenceAttack,
     UniformityAttack,
 )
-from skvfl.privacy.attacks._trees import GradientSignAttack, SplitSidesAttack
+from skvfl.privacy.attacks._trees import (
+    GradientSignAttack,
+    GradientTargetAttack,
+    SplitSidesAttack,
+)
 
 __all__ = [
     "AliasAttack",
@@ -40,6 +44,7 @@ __all__ = [
     "GradientDirectionAttack",
     "GradientNormAttack",
     "GradientSignAttack",
+    "GradientTargetAttack",
     "HyperplaneAttack",
     "IndependentComponentsAttack",
     "InversionAttack",

@@ -91,6 +91,7 @@ class Attack(BaseEstimator):
         check_is_fitted(self)
         truth = np.asarray(truth)
         guess = np.asarray(self.reconstruct())
+        self._check_truth(truth, guess)
         if self.target in ("membership", "equality"):
             return float(2 * roc_auc_score(truth, guess) - 1)
         unknown = np.ones(len(truth), bool)
@@ -134,6 +135,13 @@ class Attack(BaseEstimator):
         truth = np.asarray(truth)
         known = getattr(self, "known_rows", None)
         if isinstance(known, Integral):
+            # Where all rows are known there is none left to be guessed, and a score
+            # of 0 would look like safety.
+            if isinstance(known, bool) or not 0 <= int(known) < len(truth):
+                raise ValueError(
+                    f"known_rows={known} of {len(truth)} rows: give a number from 0 to "
+                    f"{len(truth) - 1}, so that some are left to be guessed"
+                )
             rows = rng.permutation(len(truth))[:known]
             attack.set_params(known_rows=(rows, truth[rows]))
         if getattr(self, "marginals", None) is True:
@@ -152,12 +160,58 @@ class Attack(BaseEstimator):
             )
         if known is None:
             return None
+        if not isinstance(known, tuple | list) or len(known) != 2:
+            raise ValueError("known_rows is no pair (positions, values), and no number")
         rows, values = (np.asarray(each) for each in known)
-        if len(rows) != len(values):
+        if rows.shape != (len(values) if values.ndim else -1,):
             raise ValueError(
-                f"known_rows has {len(rows)} positions and {len(values)} values"
+                f"known_rows has {rows.size} positions and "
+                f"{len(values) if values.ndim else 0} values"
             )
-        return (rows, values) if len(rows) else None
+        if not len(rows):
+            return None
+        if rows.dtype.kind not in "iu" or rows.min() < 0:
+            raise ValueError(
+                "known_rows: positions are whole numbers from 0, and no mask"
+            )
+        if len(np.unique(rows)) < len(rows):
+            raise ValueError("known_rows names a position twice")
+        if _lacks_some(values):
+            raise ValueError("known_rows: values are missing or infinite")
+        return rows, values
+
+    def _check_truth(self, truth, guess):
+        """Refuse what a guess cannot be compared with, and a score would not show."""
+        name = type(self).__name__
+        if len(truth) != len(guess):
+            raise ValueError(
+                f"truth has {len(truth)} rows, and {name} speaks of {len(guess)}"
+            )
+        if _lacks_some(truth):
+            raise ValueError(
+                "truth holds missing or infinite values: give columns as they are "
+                "prepared, in which they are replaced"
+            )
+        known = self._known()
+        if known is not None and known[0].max() >= len(truth):
+            raise ValueError(
+                f"known_rows names positions beyond the {len(truth)} rows of the truth"
+            )
+        if self.target == "columns":
+            width, found = truth[:1].size, guess[:1].size
+            if found not in (1, width):
+                raise ValueError(
+                    f"truth has {width} columns, and {name} speaks of {found}"
+                )
+        if self.target == "labels":
+            words = [each.dtype.kind not in "biuf" for each in (truth, guess)]
+            # Without known labels there is no name for a class but its position.
+            unnamed = known is None and not words[0] and truth.min() > 0
+            if words[0] != words[1] or unnamed or (known is None and truth.min() < 0):
+                raise ValueError(
+                    f"{name} speaks of classes by their positions: give those, as "
+                    "np.searchsorted(estimator.classes_, y)"
+                )
 
     def _mean(self, truth):
         """The best guess of every row from the side knowledge alone."""
@@ -175,3 +229,8 @@ class Attack(BaseEstimator):
             truth if known is None else known[1], return_counts=True
         )
         return values[counts.argmax()]
+
+
+def _lacks_some(values):
+    """Whether numbers are missing or infinite."""
+    return values.dtype.kind == "f" and not np.isfinite(values).all()

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvfl.privacy.attacks._base import Attack
+from skvfl.privacy.attacks._evidence import held_against
 from skvfl.privacy.attacks._guess import guess_columns
 
 # More splits say hardly more of a column, and take memory.
@@ -79,10 +80,88 @@ class GradientSignAttack(Attack):
         return self.guess_
 
 
+class GradientTargetAttack(Attack):
+    """A target from the derivatives that trees are grown on.
+
+    The first derivatives of half the squared error are the distances of all targets
+    from one number, in some unit. A few known targets say which, if rows have no
+    weights.
+
+    Parameters
+    ----------
+    known_rows : tuple (positions, values) or int, default=10
+        Rows whose target is known. Fewer than six prove nothing.
+
+    Attributes
+    ----------
+    guess_ : ndarray of shape (n_rows, 1)
+        What :meth:`reconstruct` returns.
+
+    See Also
+    --------
+    GradientSignAttack : The same for classes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skvfl import VFLBoostingRegressor
+    >>> from skvfl.privacy import record_views
+    >>> from skvfl.privacy.attacks import GradientTargetAttack
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> with record_views() as views:
+    ...     vfl = VFLBoostingRegressor(max_iter=2, random_state=0).fit(X, y)
+    >>> attack = GradientTargetAttack(known_rows=10).informed(y, random_state=0)
+    >>> print(f"{attack.fit(views['party1']).score(y):.3f}")
+    1.000
+    """
+
+    target: ClassVar = "columns"
+
+    def __init__(self, *, known_rows=10):
+        self.known_rows = known_rows
+
+    def fit(self, view):
+        """Look at the derivatives of the first iteration.
+
+        Parameters
+        ----------
+        view : View
+            Of a party that is sent some.
+
+        Returns
+        -------
+        self : GradientTargetAttack
+        """
+        view = view.fit
+        known = self._known()
+        if known is None:
+            raise ValueError("GradientTargetAttack learns from known rows: give some")
+        rows, values = known[0], known[1].reshape(len(known[1]), -1).astype(float)
+        self.guess_ = np.full((view.n_rows, 1), np.nan)
+        slopes = next((s for s in map(_derivatives, view.messages) if len(s)), None)
+        if slopes is not None and slopes.shape[1] == view.n_rows:
+            line = np.column_stack([slopes[0], np.ones(view.n_rows)]).astype(float)
+            weights = np.linalg.lstsq(line[rows], values, rcond=None)[0]
+            self.guess_ = held_against(line @ weights, (rows, values))
+        return self
+
+    def reconstruct(self):
+        """The target of every row.
+
+        Returns
+        -------
+        target : ndarray of shape (n_rows, 1)
+            NaN where nothing is known beside what was known before.
+        """
+        check_is_fitted(self)
+        return self.guess_
+
+
 class SplitSidesAttack(Attack):
     """Columns from which rows go left at a party's splits.
 
-    Whoever grows the trees is told, for each split, which rows lie on which side.
+    Whoever grows the trees is told, for each split, which rows lie on which side, and
+    so is whoever predicts with them.
     Splits of one column put its rows in order, coarsely, and known rows say what the
     order means.
 
@@ -134,7 +213,7 @@ class SplitSidesAttack(Attack):
         sides = [
             np.unpackbits(seen.content, axis=1, count=view.n_rows)
             for seen in view.messages
-            if seen.operation == "split"
+            if seen.operation in ("split", "route")
             and self.sender in (None, seen.sender)
             and isinstance(seen.content, np.ndarray)
         ]
