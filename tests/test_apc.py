@@ -522,6 +522,7 @@ def test_masks_are_routed_metadata(cancer, parties):
     assert found["test_score"] == expected.score(X[400:], y[400:])
 
 
+@pytest.mark.slow
 def test_figure_6_and_our_addition_are_one_search(cancer, parties):
     grid = {
         "distillation": ["representation", "prediction", None],

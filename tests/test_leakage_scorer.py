@@ -120,6 +120,7 @@ def test_knowledge_is_the_same_for_all_candidates_and_can_be_drawn_again(cancer,
     )
 
 
+@pytest.mark.slow
 def test_utility_and_leakage_are_two_columns_of_one_search(cancer, rap):
     kinds = [GaussianProjection(kind=kind) for kind in ("orthogonal", "gaussian")]
     search = GridSearchCV(

@@ -147,6 +147,7 @@ def test_the_page_speaks_in_sentences(report):
     assert not re.search(r"[A-Za-z]+Attack", words)
 
 
+@pytest.mark.slow
 def test_recorded_views_spare_the_fit(cancer, parties, monkeypatch):
     vfl = clone(RAP).set_params(parties=parties)
     with record_views() as views:

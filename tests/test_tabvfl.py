@@ -570,7 +570,10 @@ class TestFailures:
         assert_array_equal(short.predict_proba(X), estimator.predict_proba(X))
 
 
-@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize(
+    "design",
+    [DESIGNS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in DESIGNS[1:])],
+)
 def test_early_stopping_of_pretraining(cancer, design):
     settings = {"early_stopping": True, "max_epochs": 1, "n_iter_no_change": 2}
     settings |= {"design": design, "batch_size": 64, "lr": 0.1}
