@@ -1,6 +1,7 @@
 """What split learning's noise and norms do to what crosses, and to nothing else."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
@@ -268,6 +269,14 @@ def test_probabilities_under_a_budget_are_of_true_classes(table):
     assert (probabilities.max(axis=1) > 0.99).mean() > 0.3
     again = private.set_params(label_epsilon=None, max_epochs=1).fit(X, y)
     assert not hasattr(again, "label_epsilon_")
+
+
+def test_a_budget_of_labels_takes_columns_that_are_called_by_numbers():
+    table = np.random.default_rng(0).normal(size=(60, 4))
+    labels = (table[:, 0] > 0).astype(int)
+    private = skvfl.SplitNNClassifier(label_epsilon=2.0, max_epochs=1, random_state=0)
+    named = private.fit(pd.DataFrame(table), labels).predict_proba(table)
+    assert np.array_equal(named, private.fit(table, labels).predict_proba(table))
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -8,6 +8,7 @@ words about a parameter, a column or a party, which say what to do.
 To try more, add a line to ``TABLES``, ``TARGETS``, ``PARTIES`` or ``PARAMETERS``.
 """
 
+import inspect
 import re
 import traceback
 import warnings
@@ -550,7 +551,10 @@ def combinations(name):
         )
     for parameter, values in PARAMETERS.items():
         if parameter in fitted.get_params(deep=False):
+            usual = inspect.signature(type(fitted)).parameters[parameter].default
             for value in values:
+                if value is None and usual is None:
+                    continue
                 shown = " ".join(repr(value).split())[:20]
                 yield (
                     (parameter, shown),

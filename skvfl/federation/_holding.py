@@ -150,7 +150,7 @@ class Holding:
 def _columns(block: Any) -> list[Any]:
     frame = nw.from_native(block, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
-        return [frame[name].to_list() for name in frame.columns]
+        return [column.to_list() for column in frame.iter_columns()]
     if sparse.issparse(block):
         held = block.tocsc()
         return [held.indptr, held.indices, held.data]

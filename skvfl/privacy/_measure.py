@@ -172,7 +172,7 @@ def truth_of(attack, estimator, views, party, y):
     -------
     truth : ndarray
     """
-    if attack.target == "membership":
+    if hasattr(attack, "asking"):
         raise ValueError(
             f"{type(attack).__name__} asks a finished model who was in its fit, which "
             "no view shows: call asking(estimator, X, y) and fit(), or have "
