@@ -861,9 +861,8 @@ def test_nothing_is_trained_before_all_rows_and_labels_are_checked(partial, canc
     assert sorted(Seen.fits) == [N_ALIGNED, 569]
 
 
-@pytest.mark.parametrize(
-    "inference", ["active", pytest.param("joint", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", ["active", "joint"])
 def test_predicting_over_processes(cancer, parties, inference):
     """Names of classes stay with the active party; no other is asked if it is alone."""
     X, y = (each[:60] for each in cancer)

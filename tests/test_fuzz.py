@@ -50,7 +50,7 @@ COLUMNS = ["a0", "a1", "b0", "b1", "c0", "c1"]
 HELD = {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0", "c1"]}
 BY_POSITION = {p: [COLUMNS.index(c) for c in held] for p, held in HELD.items()}
 N_ROWS = 24
-QUICK_ONES = {"RAP", "SplitNN", "FedOnce"}
+QUICK_ONES = {"RAP", "SplitNN"}
 TRAINING = {"max_epochs": 1, "batch_size": 12, "random_state": 0}
 ENCODER = AutoencoderTransformer(2, hidden_layer_sizes=(3,), max_epochs=1)
 APC = {
@@ -568,7 +568,7 @@ def combinations(name):
 @pytest.mark.parametrize(
     "name",
     [
-        # The three whose code the others share are tried often, all of them by CI.
+        # Two whose code the others share are tried often, all of them by CI.
         pytest.param(name, marks=[] if name in QUICK_ONES else [pytest.mark.slow])
         for name in ESTIMATORS
     ],

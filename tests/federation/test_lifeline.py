@@ -117,7 +117,9 @@ with ProcessTransport().connect(parties, CommunicationLog()) as session:
 
 
 @on_linux
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_parties_end_with_the_centre_while_they_are_busy(tmp_path, how):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
