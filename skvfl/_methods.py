@@ -82,6 +82,8 @@ METHODS = (
         "predict, 3 more whenever keys are renewed (so one row takes 5)",
         "The server sees labels and the sum of all contributions; every client sees "
         "the gradient of that sum, from which labels can be inferred.",
+        "Masks do not hide what the sum says: a server that knew 200 rows worked out "
+        "44 to 99 % of the variance of the columns of 7 out of 9 parties. "
         "Clients that share columns get the sum of their gradients, from which each "
         "other's rows can be computed. All but one client together with the server "
         "learn the last one's contribution, so whoever runs the server should hold no "

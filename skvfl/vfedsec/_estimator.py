@@ -464,7 +464,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     *Who learns what.* The server sees the labels and weights of every batch and the
     secure layer's output of every row, which is the sum over all clients; nobody sees
     any single client's contribution, unless all others tell theirs, or from 20 clients
-    on more than half of them (see the User Guide). Every client sees the gradient of
+    on more than half of them (see the User Guide). The sum itself says much: with 200
+    known rows of a party, a server worked out 44 to 99 % of the variance of the columns
+    of 7 out of 9 parties. Every client sees the gradient of
     the secure layer's output, from which labels can be inferred, and the updates of its
     own local module. The clients of a cluster, and nobody else, see the sum of their
     gradients, which crosses the server under a mask whose key they alone have. From
