@@ -67,7 +67,9 @@ class Growing:
             for each in self._growths:
                 each.finish(each.root)
             return None
-        gradients, hessians = lessons.shown.slopes(self._shown)
+        # What overflows is refused where the protocol runs.
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradients, hessians = lessons.shown.slopes(self._shown)
         # Nobody adds these up, so nobody need see them.
         for each in (gradients, hessians):
             if each is not None and lessons.held_out.size:
@@ -209,7 +211,7 @@ class Growing:
             own_slopes = lessons.own.slopes(self._own)
         for output, growth in enumerate(self._growths):
             for leaf in growth.leaves:
-                value = rate * leaf.value
+                value = rate * self._shown_value(output, leaf)
                 for rows in (leaf.rows, leaf.held_out):
                     self._shown[output, rows] += value
                 if own_slopes is not None:
@@ -228,8 +230,16 @@ class Growing:
             losses["validation"] = lessons.shown.mean(self._shown, held_out)
         return trees, losses
 
+    def _shown_value(self, output, leaf):
+        loss = self._lessons.shown
+        if not loss.refills:
+            return leaf.value
+        return loss.fill(leaf.rows, self._shown[output, leaf.rows])
+
     def _own_value(self, slopes, output, rows):
-        first, second = slopes
+        loss, (first, second) = self._lessons.own, slopes
+        if loss.refills:
+            return loss.fill(rows, self._own[output, rows])
         total = float(first[output, rows].sum(dtype=np.float64))
         if second is None:
             return self._limits.value((total, len(rows)))

@@ -74,6 +74,8 @@ class ActiveSettings(PassiveSettings, role="boosting.active"):
     validation_fraction: float
     label_epsilon: float | None = None
     target_range: Any = None
+    loss: str = "squared_error"
+    quantile: float | None = None
 
     def make(self, member):
         """The party that has the labels."""
@@ -338,7 +340,8 @@ class ActiveTreeParty(TreeParty):
         self.hold(Growing(lessons, columns, self._said))
         n_classes = self.held(Holding).labels.n_classes
         own = lessons.own
-        self._forest = Forest(list(columns), n_classes, lessons.own_start, own.unit)
+        start, loss = lessons.own_start, self._said.loss
+        self._forest = Forest(list(columns), n_classes, start, own.unit, loss)
 
     @operation
     def begin_iteration(self):

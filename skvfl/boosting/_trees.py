@@ -89,6 +89,7 @@ class Forest:
     n_classes: int | None
     start: np.ndarray
     unit: float
+    loss: str = "squared_error"
     trees: list[list[Tree]] = field(default_factory=list)
 
     def n_splits(self):
@@ -103,7 +104,7 @@ class Forest:
         for grown in self.trees:
             for score, tree in zip(scores, grown, strict=True):
                 tree.add_to(score, sides)
-        return answers_of(self.n_classes)(scores * self.unit)
+        return answers_of(self.n_classes, self.loss)(scores * self.unit)
 
 
 def unpack(bits, n_rows):
