@@ -244,6 +244,45 @@ def test_early_stopping_goes_back_to_the_best_trees():
     assert_allclose(losses[0], 569 * log_loss(y, shared.predict_proba(X)), rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["two classes", "three classes", "missing values"])
+def test_a_warm_start_grows_the_trees_of_a_longer_fit(name):
+    estimator, (X, y) = CASES[name]
+    whole = clone(estimator).set_params(max_iter=8).fit(X, y)
+    parts = clone(estimator).set_params(max_iter=5, warm_start=True).fit(X, y)
+    parts.set_params(max_iter=3).fit(X, y)
+    assert parts.n_iter_ == 8
+    assert_array_equal(answers(parts, X), answers(whole, X))
+    # One round more, which says where the rows lie at the splits that there are.
+    operations = {m.operation for m in parts.communication_.messages}
+    assert operations - {m.operation for m in whole.communication_.messages} == {
+        "route"
+    }
+
+
+def test_a_warm_start_goes_on_with_other_rows_and_units():
+    X, y = load_diabetes(return_X_y=True)
+    parts = VFLBoostingRegressor(parties=2, warm_start=True, **QUICK)
+    first = parts.fit(X[:300], y[:300]).predict(X)
+    # Hardly a step, so that the first trees say what they said.
+    parts.set_params(learning_rate=1e-12, max_iter=1).fit(X[100:], 1000 * y[100:])
+    assert_allclose(parts.predict(X), first)
+    parts.set_params(learning_rate=0.1, max_iter=40).fit(X[100:], 1000 * y[100:])
+    assert parts.score(X[100:], 1000 * y[100:]) > 0.7
+
+
+def test_what_a_warm_start_cannot_go_on_with_is_said():
+    X, y = load_diabetes(return_X_y=True)
+    parts = VFLBoostingRegressor(parties=2, warm_start=True, max_iter=1).fit(X, y)
+    before = parts.predict(X)
+    for name, value in (("max_bins", 9), ("loss", "gamma")):
+        with pytest.raises(PartyError, match=f"{name} must be that of the last fit"):
+            clone(parts).fit(X, y).set_params(**{name: value}).fit(X, y)
+    private = {"label_epsilon": 1.0, "target_range": (0, 400)}
+    with pytest.raises(ValueError, match="warm_start cannot be used with label_eps"):
+        parts.set_params(**private).fit(X, y)
+    assert_array_equal(parts.predict(X), before)
+
+
 def test_losses_are_those_of_the_model():
     for name in ("two classes", "three classes", "target"):
         estimator, (X, y) = CASES[name]

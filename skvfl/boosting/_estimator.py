@@ -16,7 +16,7 @@ from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._targets import weights_of_classes
 from skvfl.boosting._losses import LOSSES, POSITIVE
 from skvfl.boosting._parties import ActiveSettings, PassiveSettings
-from skvfl.boosting._protocol import Bits, boost
+from skvfl.boosting._protocol import boost, route
 from skvfl.federation._replies import Rows
 
 
@@ -47,6 +47,7 @@ class _BaseVFLBoosting(VFLEstimator):
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "warm_start": ["boolean"],
         "label_epsilon": [Interval(Real, 0, None, closed="neither"), None],
     }
 
@@ -67,6 +68,7 @@ class _BaseVFLBoosting(VFLEstimator):
         validation_fraction=0.1,
         n_iter_no_change=10,
         tol=1e-7,
+        warm_start=False,
         label_epsilon=None,
         transport="local",
         random_state=None,
@@ -85,12 +87,18 @@ class _BaseVFLBoosting(VFLEstimator):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
+        self.warm_start = warm_start
         self.label_epsilon = label_epsilon
         self.transport = transport
         self.random_state = random_state
 
     def _fit(self, X, y, labels, class_weight=None):
         n_rows = len(labels.values)
+        if self.warm_start and self.label_epsilon is not None:
+            # Further gradients would follow from leaves, which are of true labels.
+            raise ValueError(
+                "warm_start cannot be used with label_epsilon: set warm_start=False"
+            )
         with self._training(X, y, labels, self.max_iter) as (session, course):
             self._begin_curves()
             self.__dict__.pop("label_epsilon_", None)
@@ -108,13 +116,7 @@ class _BaseVFLBoosting(VFLEstimator):
         """What the active party says of rows to be served."""
         with self._serving(X) as session:
             n_rows = _num_samples(X)
-            # Once for all trees: who owns a split says of every row where it goes.
-            asked = {n: Bits(k, n_rows) for n, k in self._n_splits.items() if k}
-            sides = {}
-            if asked:
-                session.begin_round()
-                sides = session.call("route", to=[*asked], reply=asked)
-            said = {"sides": sides, "n_rows": n_rows}
+            said = {"sides": route(session, self._n_splits, n_rows), "n_rows": n_rows}
             expected = Rows(n_rows, self._n_outputs)
             answers = session.ask(self._active, "predict", reply=expected, **said)
             return check_answers(answers)
@@ -178,6 +180,9 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
         Iterations without improvement before stopping.
     tol : float, default=1e-7
         By how much a loss must be lower to be an improvement.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the trees of the last fit, for ``max_iter`` more
+        iterations; columns are cut into bins as they were. Not with a budget.
     label_epsilon : float or None, default=None
         Budget of the labels' differential privacy towards the other parties, see Notes.
         None shows them everything that derivatives say.
@@ -286,6 +291,7 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
         validation_fraction=0.1,
         n_iter_no_change=10,
         tol=1e-7,
+        warm_start=False,
         label_epsilon=None,
         class_weight=None,
         transport="local",
@@ -306,6 +312,7 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             tol=tol,
+            warm_start=warm_start,
             label_epsilon=label_epsilon,
             transport=transport,
             random_state=random_state,
@@ -413,6 +420,9 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         Iterations without improvement before stopping.
     tol : float, default=1e-7
         By how much a loss must be lower to be an improvement.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the trees of the last fit, for ``max_iter`` more
+        iterations; columns are cut into bins as they were. Not with a budget.
     label_epsilon : float or None, default=None
         Budget of the labels' differential privacy towards the other parties, see Notes.
         None shows them everything that derivatives say.
@@ -501,6 +511,7 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         validation_fraction=0.1,
         n_iter_no_change=10,
         tol=1e-7,
+        warm_start=False,
         label_epsilon=None,
         target_range=None,
         transport="local",
@@ -521,6 +532,7 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             tol=tol,
+            warm_start=warm_start,
             label_epsilon=label_epsilon,
             transport=transport,
             random_state=random_state,

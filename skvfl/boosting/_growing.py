@@ -23,11 +23,15 @@ class Growing:
         Of every party that has some, in their order.
     said : ActiveSettings
         What it was told.
+    forest : Forest
+        Trees that there are before.
+    sides : dict of str to ndarray
+        Which rows go left at their splits, in bits.
     """
 
     after: ClassVar = "start"
 
-    def __init__(self, lessons, columns, said):
+    def __init__(self, lessons, columns, said, forest, sides):
         self._lessons, self._said = lessons, said
         self._names = list(columns)
         self._n_cells = {name: each.n_cells for name, each in columns.items()}
@@ -48,11 +52,10 @@ class Growing:
         self._search = Search([*columns.values()], self._constant, *leaves)
         self._checks = Checks(columns, self._constant)
         n_rows = len(lessons.own.values)
-        self._shown = np.repeat(lessons.shown_start[:, None], n_rows, axis=1)
-        self._own = self._shown
+        self._own = self._shown = forest.scores(sides, n_rows)
         if lessons.are_private:
-            self._own = np.repeat(lessons.own_start[:, None], n_rows, axis=1)
-        self._n_splits = dict.fromkeys(self._names, 0)
+            self._shown = np.repeat(lessons.shown_start[:, None], n_rows, axis=1)
+        self.n_before, self._n_splits = len(forest.trees), forest.n_splits()
         self._growths, self._asked, self._chosen = [], [], []
         self._expected = []
 

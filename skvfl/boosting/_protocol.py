@@ -134,6 +134,7 @@ class OrFault(Reply):
 class Due(NamedTuple):
     """What is expected of the active party's replies, by operation."""
 
+    n_rows: int
     hold_out: Reply
     begin_iteration: Reply
     find: Reply
@@ -156,12 +157,23 @@ class Due(NamedTuple):
             "ends": Whole(most),
         }
         return cls(
+            n_rows,
             Fields(learnt_from),
             Maybe(derivatives) if few else derivatives,
             OrFault(Fields({"splits": Asked(owners, 64 * most)}), owners),
             OrFault(Fields(nodes), owners),
             Fields(dict.fromkeys(owners, Count(0, int(np.iinfo(np.int64).max)))),
         )
+
+
+def route(session, n_splits, n_rows):
+    """On which side of each split of every party the rows lie, in bits."""
+    # Once for all trees: who owns a split says of every row where it goes.
+    asked = {name: Bits(n, n_rows) for name, n in n_splits.items() if n}
+    if not asked:
+        return {}
+    session.begin_round()
+    return session.call("route", to=[*asked], reply=asked)
 
 
 def boost(estimator, session, active, n_rows, class_weight, course):
@@ -220,7 +232,9 @@ def _begin(estimator, session, active, class_weight, due):
     """Let everybody cut columns into bins; how many bins each party has."""
     session.begin_round()
     holders = estimator._holders
-    estimator._n_splits = dict.fromkeys(holders, 0)
+    goes_on = estimator._earlier is not None
+    n_splits = dict(estimator._n_splits) if goes_on else dict.fromkeys(holders, 0)
+    estimator._n_splits = n_splits
     told = {
         name: Told(count.high, estimator.max_bins)
         for name, count in estimator._any_widths.items()
@@ -229,7 +243,8 @@ def _begin(estimator, session, active, class_weight, due):
         active, "hold_out", reply=due.hold_out, class_weight=class_weight
     )
     columns = session.call("prepare", to=holders, reply=told, **learnt_from)
-    session.tell("start", to=[active], columns=columns)
+    before = {"sides": route(session, n_splits, due.n_rows)} if goes_on else {}
+    session.tell("start", to=[active], columns=columns, **before)
     return {name: _n_cells(each) for name, each in columns.items()}
 
 
