@@ -284,13 +284,13 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
                     "without split epochs, or APC-VFL"
                 )
             self._names = list(self.parties.names)
-            self._active = party_name(self._names, self.active)
+            self._name_active(self._names)
             own = VerticalPartitioner(
                 parties={self._active: self.parties.own_columns(X)}, remainder="drop"
             )
             label_owner = self._active
         else:
-            own, label_owner = as_partition(self.parties), self.active
+            own, label_owner = as_partition(self.parties), self._first_active
         self.partition_ = own
         check_instances(self.partition_)
         self.partition_._validate_params()
@@ -304,7 +304,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             del self.feature_names_in_
         written = self.partition_.parties_
         if not isinstance(self.parties, Federation):
-            self._active = party_name(written, self.active)
+            self._name_active(written)
             # Everything after this goes through the parties in one order, so that sums
             # and networks do not depend on how a dict was written.
             self.partition_.parties_ = canonical_order(written)
@@ -372,6 +372,14 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             check_device(device or "cpu")
             check_callbacks(callbacks)
         return {"device": device or "cpu", "callbacks": callbacks or []}
+
+    @property
+    def _first_active(self):
+        """Name or position of the active party, or of the one that predicts."""
+        return self.active
+
+    def _name_active(self, names):
+        self._active = party_name(names, self._first_active)
 
     @property
     def _listener(self):
