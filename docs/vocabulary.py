@@ -71,7 +71,9 @@ MEANT = {
     "missing_party": "what stands for a party that is absent; the others need all",
     "missing_rows": "not at APC-VFL, which learns from rows that some parties lack",
     "top": "the network above; ReLU comes first where parties' outputs are summed",
-    "warm_start": "not at RAP and APC-VFL, where a fit is one exchange and no epochs",
+    "warm_start": (
+        "more epochs, or trees; not at RAP and APC-VFL, where a fit is one exchange"
+    ),
 }
 
 

@@ -44,7 +44,7 @@ from skvfl.federation import (
 )
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Rows, most_columns
-from skvfl.partition._names import canonical_order, party_name
+from skvfl.partition._names import canonical_order
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
 
@@ -255,7 +255,7 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
             del self.feature_names_in_
         written = self.partition_.parties_
         if not isinstance(self.parties, Federation):
-            self._active = party_name(written, self.active)
+            self._name_active(written)
             # Everything after this goes through the parties in one order, so that sums
             # and networks do not depend on how a dict was written.
             self.partition_.parties_ = canonical_order(written)
@@ -275,7 +275,7 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
     def _partition_of(self, X):
         """Who is to hold which columns of the table here, and who has the labels."""
         if not isinstance(self.parties, Federation):
-            return as_partition(self.parties), self.active
+            return as_partition(self.parties), self._first_active
         # Before anything is sent: half a run is of no use to anybody.
         if self.parties.one_round and not self._one_round:
             raise ValueError(
@@ -287,7 +287,7 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
         # A federation knows its members' names alone, so the partition is of the one
         # table that is here, and the order of the names is the federation's.
         self._names = list(self.parties.names)
-        self._active = party_name(self._names, self.active)
+        self._name_active(self._names)
         columns = {self._active: self.parties.own_columns(X)}
         return VerticalPartitioner(parties=columns, remainder="drop"), self._active
 

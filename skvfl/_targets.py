@@ -296,6 +296,15 @@ class Standard:
     def __init__(self, target):
         self._mean, self._scale = mean_and_scale(target)
 
+    @property
+    def units(self):
+        """Mean and scale, by which somebody else writes targets alike."""
+        return {"mean": float(self._mean), "scale": float(self._scale)}
+
+    @units.setter
+    def units(self, units):
+        self._mean, self._scale = units["mean"], units["scale"]
+
     def encode(self, target):
         """Column for a model to learn; zeros for a constant target."""
         return standardised(target, self._mean, self._scale)

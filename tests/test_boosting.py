@@ -32,7 +32,7 @@ from skvfl import (
 from skvfl.boosting import _histograms, _lessons
 from skvfl.boosting._histograms import Histograms
 from skvfl.boosting._parties import PassiveSettings
-from skvfl.exceptions import PartyError, TrainingError
+from skvfl.exceptions import ColumnWarning, PartyError, TrainingError
 from skvfl.federation import Holding, Member
 from skvfl.privacy import record_views
 
@@ -109,6 +109,26 @@ def test_and_so_they_are_with_weights():
     assert_allclose(shared, expected, rtol=1e-9)
 
 
+LOSSES = {
+    "absolute_error": {},
+    "quantile": {"quantile": 0.8},
+    "poisson": {},
+    "gamma": {},
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_has_the_trees_of_pooled_columns(loss):
+    X, y = load_diabetes(return_X_y=True)
+    estimator = clone(regressor).set_params(loss=loss, **LOSSES[loss])
+    shared, expected = both(estimator, X, y)
+    assert_allclose(shared, expected, rtol=1e-9)
+    weights = np.random.default_rng(0).integers(0, 4, len(y)).astype(float)
+    X = X.round(2)  # Bins of pooled columns would go by the weights.
+    shared, expected = both(estimator, X, y, sample_weight=weights)
+    assert_allclose(shared, expected, rtol=1e-9)
+
+
 @pytest.fixture(scope="module")
 def people():
     rng = np.random.default_rng(0)
@@ -152,6 +172,15 @@ def test_text_dates_and_booleans_are_read(people):
     parties = {"bank": ["price", "job"], "shop": ["day", "town", "old"]}
     shared = clone(regressor).set_params(parties=parties, max_iter=40)
     assert shared.fit(X, y).score(X, y) > 0.9
+
+
+def test_a_column_without_any_value_is_no_constant_here():
+    X, y = load_diabetes(return_X_y=True)
+    expected = pooled(regressor).fit(X[:, :9], y).predict(X[:, :9])
+    X[:, 9] = np.nan
+    with pytest.warns(ColumnWarning, match="no value at all: no tree splits by it"):
+        shared = clone(regressor).set_params(parties=in_turn(10)).fit(X, y)
+    assert_allclose(shared.predict(X), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -215,6 +244,45 @@ def test_early_stopping_goes_back_to_the_best_trees():
     assert_allclose(losses[0], 569 * log_loss(y, shared.predict_proba(X)), rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["two classes", "three classes", "missing values"])
+def test_a_warm_start_grows_the_trees_of_a_longer_fit(name):
+    estimator, (X, y) = CASES[name]
+    whole = clone(estimator).set_params(max_iter=8).fit(X, y)
+    parts = clone(estimator).set_params(max_iter=5, warm_start=True).fit(X, y)
+    parts.set_params(max_iter=3).fit(X, y)
+    assert parts.n_iter_ == 8
+    assert_array_equal(answers(parts, X), answers(whole, X))
+    # One round more, which says where the rows lie at the splits that there are.
+    operations = {m.operation for m in parts.communication_.messages}
+    assert operations - {m.operation for m in whole.communication_.messages} == {
+        "route"
+    }
+
+
+def test_a_warm_start_goes_on_with_other_rows_and_units():
+    X, y = load_diabetes(return_X_y=True)
+    parts = VFLBoostingRegressor(parties=2, warm_start=True, **QUICK)
+    first = parts.fit(X[:300], y[:300]).predict(X)
+    # Hardly a step, so that the first trees say what they said.
+    parts.set_params(learning_rate=1e-12, max_iter=1).fit(X[100:], 1000 * y[100:])
+    assert_allclose(parts.predict(X), first)
+    parts.set_params(learning_rate=0.1, max_iter=40).fit(X[100:], 1000 * y[100:])
+    assert parts.score(X[100:], 1000 * y[100:]) > 0.7
+
+
+def test_what_a_warm_start_cannot_go_on_with_is_said():
+    X, y = load_diabetes(return_X_y=True)
+    parts = VFLBoostingRegressor(parties=2, warm_start=True, max_iter=1).fit(X, y)
+    before = parts.predict(X)
+    for name, value in (("max_bins", 9), ("loss", "gamma")):
+        with pytest.raises(PartyError, match=f"{name} must be that of the last fit"):
+            clone(parts).fit(X, y).set_params(**{name: value}).fit(X, y)
+    private = {"label_epsilon": 1.0, "target_range": (0, 400)}
+    with pytest.raises(ValueError, match="warm_start cannot be used with label_eps"):
+        parts.set_params(**private).fit(X, y)
+    assert_array_equal(parts.predict(X), before)
+
+
 def test_losses_are_those_of_the_model():
     for name in ("two classes", "three classes", "target"):
         estimator, (X, y) = CASES[name]
@@ -224,6 +292,44 @@ def test_losses_are_those_of_the_model():
         else:
             expected = ((y - shared.predict(X)) ** 2).mean() / 2
         assert_allclose(shared.loss_curve_[-1], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_of_a_target_are_those_of_the_model(loss):
+    X, y = load_diabetes(return_X_y=True)
+    options = {"parties": 2, "loss": loss, **LOSSES[loss], **QUICK}
+    fitted = VFLBoostingRegressor(**options).fit(X, y)
+    told = fitted.predict(X)
+    expected = {
+        "absolute_error": abs(y - told),
+        "quantile": np.maximum(0.8 * (y - told), 0.2 * (told - y)),
+        "poisson": told - y * np.log(told),
+        "gamma": np.log(told) + y / told,
+    }
+    assert_allclose(fitted.loss_curve_[-1], expected[loss].mean(), rtol=1e-9)
+
+
+def test_targets_that_a_loss_does_not_have_are_refused():
+    X, y = load_diabetes(return_X_y=True)
+    vfl = VFLBoostingRegressor(parties=2, loss="poisson", max_iter=1)
+    for targets in (-y, 0 * y):
+        with pytest.raises(ValueError, match="'poisson' needs targets in y that are"):
+            vfl.fit(X, targets)
+    with pytest.raises(ValueError, match="'gamma' needs targets in y that are all pos"):
+        vfl.set_params(loss="gamma").fit(X, y - y.min())
+    private = {"label_epsilon": 1.0, "target_range": (0, 400)}
+    with pytest.raises(ValueError, match="target_range: loss='gamma' needs a lowest"):
+        vfl.set_params(**private).fit(X, y)
+    for loss, quantile in (("quantile", None), ("squared_error", 0.5)):
+        with pytest.raises(ValueError, match="give quantile="):
+            vfl.set_params(loss=loss, quantile=quantile).fit(X, y)
+
+
+def test_noise_leaves_targets_that_a_loss_has():
+    X, y = load_diabetes(return_X_y=True)
+    private = VFLBoostingRegressor(loss="gamma", target_range=(25, 346), **QUICK)
+    private.set_params(label_epsilon=0.5).fit(X, y)
+    assert (private.predict(X) > 0).all()
 
 
 def test_nothing_to_learn_from_is_said():
@@ -378,10 +484,12 @@ def test_a_budget_of_labels_is_what_can_be_read_of_them():
     assert abs(np.corrcoef(found, y)[0, 1] - expected) < 0.1
 
 
-@pytest.mark.parametrize("name", ["two classes", "three classes", "target"])
+@pytest.mark.parametrize(
+    "name", ["two classes", "three classes", "target", "target, absolute"]
+)
 def test_what_others_see_follows_from_the_labels_that_were_drawn(name, monkeypatch):
     """So that their budget covers all of it, whatever is computed from them later."""
-    estimator, (X, y) = CASES[name]
+    estimator, (X, y) = CASES[name.split(",")[0]]
     private = clone(estimator).set_params(
         label_epsilon=1.0, early_stopping=True, n_iter_no_change=2, max_iter=6
     )
@@ -389,6 +497,8 @@ def test_what_others_see_follows_from_the_labels_that_were_drawn(name, monkeypat
         private.set_params(class_weight="balanced")
     else:
         private.set_params(target_range=(25, 346))
+    if "absolute" in name:
+        private.set_params(loss="absolute_error")
     others = np.random.default_rng(1).permutation(y)
     drawn = np.random.default_rng(2).permutation(y).astype(y.dtype)
 

@@ -43,6 +43,8 @@ from skvfl import (
     VerticalPartitioner,
     VFedSecClassifier,
     VFedSecRegressor,
+    VFLBoostingClassifier,
+    VFLBoostingRegressor,
 )
 from skvfl.exceptions import PartyError
 
@@ -62,6 +64,7 @@ APC = {
 SPLIT = {"bottom": (3,), "top": (3,), "cut_width": 3, **TRAINING}
 ONCE = {"bottom": (3,), "top": (3,), "cut_width": 3, **TRAINING}
 TAB = {"n_steps": 1, "n_d": 4, "n_a": 2, "pretrain": False, **TRAINING}
+TREES = {"max_iter": 2, "min_samples_leaf": 3, "random_state": 0}
 ESTIMATORS = {
     "RAP": RandomProjectionVFL(LogisticRegression(), random_state=0),
     "RAP-r": RandomProjectionVFL(Ridge(), random_state=0),
@@ -73,6 +76,8 @@ ESTIMATORS = {
     "TabVFL-r": TabVFLRegressor(**TAB),
     "vFedSec": VFedSecClassifier(**SPLIT),
     "vFedSec-r": VFedSecRegressor(**SPLIT),
+    "Boosting": VFLBoostingClassifier(**TREES),
+    "Boosting-r": VFLBoostingRegressor(**TREES),
     "APC": APCVFLClassifier(**APC),
     "APC-r": APCVFLRegressor(**APC),
 }
@@ -354,6 +359,12 @@ PARTIES = {
 PARAMETERS = {
     "active": ["nobody", 9, None, True, 1.0, ["a"]],
     "max_epochs": [0, -1, 1.5, True, None, "many"],
+    "max_iter": [0, -1, 1.5, True, None, "many"],
+    "max_leaf_nodes": [1, 2.5, True],
+    "max_bins": [1, 256, 2.5, True],
+    "min_samples_leaf": [0, 2.5, True],
+    "learning_rate": [0, -1.0, np.nan, np.inf, "fast"],
+    "label_epsilon": [0, -1.0, np.nan, np.inf, "some"],
     "batch_size": [0, -1, 2.5, True],
     "lr": [0, -1.0, np.nan, np.inf, "fast"],
     "cut_width": [0, True, 2.5],
@@ -472,8 +483,6 @@ def plain(name):
 
 def build(name, **params):
     estimator = clone(ESTIMATORS[name])
-    if not name.startswith("RAP") and "APC" not in name:
-        params = {"max_epochs": 1, **params}
     return estimator.set_params(**{"parties": HELD, "active": 0, **params})
 
 
@@ -522,7 +531,8 @@ def combinations(name):
         if table in ONLY_IN_FIT:
             continue
         later = kind
-        if table in FINE_WHEN_ALONE and "APC" in name:
+        # Boosting asks nobody who owns no split.
+        if table in FINE_WHEN_ALONE and name.startswith(("APC", "Boosting")):
             later = FREE
         yield (
             ("predict", table),
@@ -542,6 +552,8 @@ def combinations(name):
         )
     for arrangement, (kind, make) in PARTIES.items():
         active = "a" if arrangement == "another order" else 0
+        if arrangement == "output has NaN" and name.startswith("Boosting"):
+            kind = FREE  # trees have a side for missing values
         yield (
             ("parties", arrangement),
             kind,

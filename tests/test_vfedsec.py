@@ -175,7 +175,7 @@ class Joint:
         labels = vfl._read_classes(X, y, None, None)
         X = vfl._fit_partition(X, y, branch(root, 0))
         dealt = vfl._deal(len(y), np.random.default_rng(0))
-        members = vfl._make_members(X, root, labels, dealt).home
+        members = vfl._make_members(X, root, {vfl._active: labels}, dealt).home
         clients = {each.name: vfl._settings(each.name).make(each) for each in members}
         server = vfl._make_server(root)
         self.inputs = [

@@ -19,6 +19,7 @@ METHODS = {
     "APC-VFL": skvfl.APCVFLClassifier(parties=3, max_epochs=2),
     "vFedSec": skvfl.VFedSecClassifier(parties=3, max_epochs=2),
     "TabVFL": skvfl.TabVFLClassifier(parties=3, max_epochs=2),
+    "Boosting": skvfl.VFLBoostingClassifier(parties=3, max_iter=2, max_leaf_nodes=4),
 }
 
 

@@ -27,6 +27,8 @@ class TreeColumns(PartyPreprocessor):
         Largest number of categories of a column; the rarest share the last one.
     """
 
+    _instead_of_nothing = "no tree splits by it, whatever it holds later"
+
     def __init__(self, *, max_categories=255):
         super().__init__(max_categories=max_categories, dtype="float64")
 

@@ -14,8 +14,9 @@ from skvfl._base import (
 )
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
 from skvfl._targets import weights_of_classes
+from skvfl.boosting._losses import LOSSES, POSITIVE
 from skvfl.boosting._parties import ActiveSettings, PassiveSettings
-from skvfl.boosting._protocol import Bits, boost
+from skvfl.boosting._protocol import boost, route
 from skvfl.federation._replies import Rows
 
 
@@ -30,8 +31,8 @@ class _BaseVFLBoosting(VFLEstimator):
         "labels": (1, 3),
     }
     _roles = (PassiveSettings, ActiveSettings)
-    # A parameter where there is a target; classes need none.
-    target_range = None
+    # Parameters where there is a target; classes need none.
+    target_range, loss, quantile = None, "squared_error", None
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
@@ -46,6 +47,7 @@ class _BaseVFLBoosting(VFLEstimator):
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "warm_start": ["boolean"],
         "label_epsilon": [Interval(Real, 0, None, closed="neither"), None],
     }
 
@@ -66,6 +68,7 @@ class _BaseVFLBoosting(VFLEstimator):
         validation_fraction=0.1,
         n_iter_no_change=10,
         tol=1e-7,
+        warm_start=False,
         label_epsilon=None,
         transport="local",
         random_state=None,
@@ -84,12 +87,18 @@ class _BaseVFLBoosting(VFLEstimator):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
+        self.warm_start = warm_start
         self.label_epsilon = label_epsilon
         self.transport = transport
         self.random_state = random_state
 
     def _fit(self, X, y, labels, class_weight=None):
         n_rows = len(labels.values)
+        if self.warm_start and self.label_epsilon is not None:
+            # Further gradients would follow from leaves, which are of true labels.
+            raise ValueError(
+                "warm_start cannot be used with label_epsilon: set warm_start=False"
+            )
         with self._training(X, y, labels, self.max_iter) as (session, course):
             self._begin_curves()
             self.__dict__.pop("label_epsilon_", None)
@@ -107,13 +116,7 @@ class _BaseVFLBoosting(VFLEstimator):
         """What the active party says of rows to be served."""
         with self._serving(X) as session:
             n_rows = _num_samples(X)
-            # Once for all trees: who owns a split says of every row where it goes.
-            asked = {n: Bits(k, n_rows) for n, k in self._n_splits.items() if k}
-            sides = {}
-            if asked:
-                session.begin_round()
-                sides = session.call("route", to=[*asked], reply=asked)
-            said = {"sides": sides, "n_rows": n_rows}
+            said = {"sides": route(session, self._n_splits, n_rows), "n_rows": n_rows}
             expected = Rows(n_rows, self._n_outputs)
             answers = session.ask(self._active, "predict", reply=expected, **said)
             return check_answers(answers)
@@ -177,6 +180,9 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
         Iterations without improvement before stopping.
     tol : float, default=1e-7
         By how much a loss must be lower to be an improvement.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the trees of the last fit, for ``max_iter`` more
+        iterations; columns are cut into bins as they were. Not with a budget.
     label_epsilon : float or None, default=None
         Budget of the labels' differential privacy towards the other parties, see Notes.
         None shows them everything that derivatives say.
@@ -285,6 +291,7 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
         validation_fraction=0.1,
         n_iter_no_change=10,
         tol=1e-7,
+        warm_start=False,
         label_epsilon=None,
         class_weight=None,
         transport="local",
@@ -305,6 +312,7 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             tol=tol,
+            warm_start=warm_start,
             label_epsilon=label_epsilon,
             transport=transport,
             random_state=random_state,
@@ -363,8 +371,8 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
 class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
     """Gradient-boosted trees of a target; see :class:`VFLBoostingClassifier`.
 
-    They lower half the squared error, and are those of
-    :class:`~sklearn.ensemble.HistGradientBoostingRegressor` on pooled columns.
+    They are those of :class:`~sklearn.ensemble.HistGradientBoostingRegressor` on pooled
+    columns.
 
     Read more in the :ref:`User Guide <boosting>`.
 
@@ -382,6 +390,12 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         value at all: an error that names the party and counts them, or they are taken
         as rows whose values are missing. Later they are taken so, and a
         :class:`~skvfl.exceptions.MissingRowsWarning` counts them.
+    loss : str, default="squared_error"
+        ``"squared_error"``, ``"absolute_error"``, ``"quantile"``, ``"poisson"`` of
+        targets that are not negative, or ``"gamma"`` of positive ones, as in
+        scikit-learn.
+    quantile : float or None, default=None
+        Which quantile is predicted with ``loss="quantile"``, from 0 to 1.
     learning_rate : float, default=0.1
         What the values of leaves are multiplied by.
     max_iter : int, default=100
@@ -406,12 +420,16 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         Iterations without improvement before stopping.
     tol : float, default=1e-7
         By how much a loss must be lower to be an improvement.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on with the trees of the last fit, for ``max_iter`` more
+        iterations; columns are cut into bins as they were. Not with a budget.
     label_epsilon : float or None, default=None
         Budget of the labels' differential privacy towards the other parties, see Notes.
         None shows them everything that derivatives say.
     target_range : tuple of float or None, default=None
         Lowest and highest target that may be, as anybody may know them, such as
         ``(0.0, 100.0)``. Needed with ``label_epsilon``: noise goes by its width.
+        Positive with ``loss="poisson"`` and ``"gamma"``.
     transport : {"local", "process"} or Transport, default="local"
         How the parties are reached, see :class:`LocalTransport` and
         :class:`ProcessTransport`.
@@ -469,6 +487,8 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
 
     _parameter_constraints = {
         **_BaseVFLBoosting._parameter_constraints,
+        "loss": [StrOptions(set(LOSSES))],
+        "quantile": [Interval(Real, 0, 1, closed="both"), None],
         "target_range": ["array-like", None],
     }
 
@@ -478,6 +498,8 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         parties=2,
         active=0,
         missing_rows="raise",
+        loss="squared_error",
+        quantile=None,
         learning_rate=0.1,
         max_iter=100,
         max_leaf_nodes=31,
@@ -489,6 +511,7 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         validation_fraction=0.1,
         n_iter_no_change=10,
         tol=1e-7,
+        warm_start=False,
         label_epsilon=None,
         target_range=None,
         transport="local",
@@ -509,10 +532,13 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             tol=tol,
+            warm_start=warm_start,
             label_epsilon=label_epsilon,
             transport=transport,
             random_state=random_state,
         )
+        self.loss = loss
+        self.quantile = quantile
         self.target_range = target_range
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -539,8 +565,15 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         PartyError
             If a party fails; the message names it.
         """
-        _check_range(self.target_range, self.label_epsilon)
-        return self._fit(X, y, self._read_targets(X, y, sample_weight))
+        _check_range(self.target_range, self.label_epsilon, self.loss)
+        if (self.loss == "quantile") != (self.quantile is not None):
+            raise ValueError(
+                f"loss={self.loss!r} with quantile={self.quantile}: give quantile=, "
+                'from 0 to 1, where loss="quantile", and only there'
+            )
+        labels = self._read_targets(X, y, sample_weight)
+        _check_targets(labels.values, self.loss)
+        return self._fit(X, y, labels)
 
     def predict(self, X):
         """Predict targets in their own units.
@@ -557,7 +590,19 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         return self._serve(X)[:, 0]
 
 
-def _check_range(target_range, label_epsilon):
+def _check_targets(values, loss):
+    """Refuse targets of which a loss has no logarithm."""
+    lowest, highest = values.min(initial=np.inf), values.max(initial=-np.inf)
+    if loss == "gamma" and lowest <= 0:
+        raise ValueError("loss='gamma' needs targets in y that are all positive")
+    if loss == "poisson" and (lowest < 0 or highest <= 0):
+        raise ValueError(
+            "loss='poisson' needs targets in y that are not negative, and one that is "
+            "positive"
+        )
+
+
+def _check_range(target_range, label_epsilon, loss):
     """Refuse a range that is none, or that noise needs and nobody gave."""
     if target_range is None:
         if label_epsilon is not None:
@@ -571,3 +616,5 @@ def _check_range(target_range, label_epsilon):
         raise ValueError("target_range is not a pair of finite numbers")
     if not numbers[0] < numbers[1]:
         raise ValueError("target_range: the first number is not below the second")
+    if loss in POSITIVE and not numbers[0] > 0:
+        raise ValueError(f"target_range: loss={loss!r} needs a lowest target above 0")

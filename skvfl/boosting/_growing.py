@@ -23,11 +23,15 @@ class Growing:
         Of every party that has some, in their order.
     said : ActiveSettings
         What it was told.
+    forest : Forest
+        Trees that there are before.
+    sides : dict of str to ndarray
+        Which rows go left at their splits, in bits.
     """
 
     after: ClassVar = "start"
 
-    def __init__(self, lessons, columns, said):
+    def __init__(self, lessons, columns, said, forest, sides):
         self._lessons, self._said = lessons, said
         self._names = list(columns)
         self._n_cells = {name: each.n_cells for name, each in columns.items()}
@@ -48,11 +52,10 @@ class Growing:
         self._search = Search([*columns.values()], self._constant, *leaves)
         self._checks = Checks(columns, self._constant)
         n_rows = len(lessons.own.values)
-        self._shown = np.repeat(lessons.shown_start[:, None], n_rows, axis=1)
-        self._own = self._shown
+        self._own = self._shown = forest.scores(sides, n_rows)
         if lessons.are_private:
-            self._own = np.repeat(lessons.own_start[:, None], n_rows, axis=1)
-        self._n_splits = dict.fromkeys(self._names, 0)
+            self._shown = np.repeat(lessons.shown_start[:, None], n_rows, axis=1)
+        self.n_before, self._n_splits = len(forest.trees), forest.n_splits()
         self._growths, self._asked, self._chosen = [], [], []
         self._expected = []
 
@@ -67,7 +70,9 @@ class Growing:
             for each in self._growths:
                 each.finish(each.root)
             return None
-        gradients, hessians = lessons.shown.slopes(self._shown)
+        # What overflows is refused where the protocol runs.
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradients, hessians = lessons.shown.slopes(self._shown)
         # Nobody adds these up, so nobody need see them.
         for each in (gradients, hessians):
             if each is not None and lessons.held_out.size:
@@ -209,7 +214,7 @@ class Growing:
             own_slopes = lessons.own.slopes(self._own)
         for output, growth in enumerate(self._growths):
             for leaf in growth.leaves:
-                value = rate * leaf.value
+                value = rate * self._shown_value(output, leaf)
                 for rows in (leaf.rows, leaf.held_out):
                     self._shown[output, rows] += value
                 if own_slopes is not None:
@@ -228,8 +233,16 @@ class Growing:
             losses["validation"] = lessons.shown.mean(self._shown, held_out)
         return trees, losses
 
+    def _shown_value(self, output, leaf):
+        loss = self._lessons.shown
+        if not loss.refills:
+            return leaf.value
+        return loss.fill(leaf.rows, self._shown[output, leaf.rows])
+
     def _own_value(self, slopes, output, rows):
-        first, second = slopes
+        loss, (first, second) = self._lessons.own, slopes
+        if loss.refills:
+            return loss.fill(rows, self._own[output, rows])
         total = float(first[output, rows].sum(dtype=np.float64))
         if second is None:
             return self._limits.value((total, len(rows)))

@@ -9,7 +9,7 @@ from sklearn.utils import compute_class_weight
 
 from skvfl._random import for_data
 from skvfl._targets import drawn_classes
-from skvfl.boosting._losses import loss_of
+from skvfl.boosting._losses import POSITIVE, loss_of
 from skvfl.exceptions import TrainingError
 from skvfl.nn._steps import check_held_out, n_held_out
 
@@ -23,7 +23,7 @@ class Lessons:
 
     Parameters
     ----------
-    own, shown : SquaredError, LogLoss or MultinomialLoss
+    own, shown : SquaredError or another loss
         Losses of true labels, and of those that are shown.
     rows, held_out : ndarray of int
         Rows that are learnt from, and those that are held out.
@@ -57,12 +57,12 @@ class Lessons:
         order = np.random.default_rng(streams["held_out"]).permutation(n_rows)
         n_train = n_rows - n_held_out(said, n_rows)
         rows, held_out = np.sort(order[:n_train]), np.sort(order[n_train:])
-        own = _loss(labels.values, labels, class_weight)
+        own = _loss(labels.values, labels, class_weight, said)
         shown = own
         if said.label_epsilon is not None:
             # With one seed for fits of other rows, noise would cancel between them.
             rng = np.random.default_rng(for_data(streams["labels"], holding.digest()))
-            shown = _loss(_noisy(labels, said, rng), labels, class_weight)
+            shown = _loss(_noisy(labels, said, rng), labels, class_weight, said)
         if shown.weights is not None and held_out.size:
             check_held_out(shown.weights[held_out].sum())
         for loss in (own, shown):
@@ -81,7 +81,7 @@ class Lessons:
         return self.own is not self.shown
 
 
-def _loss(values, labels, class_weight):
+def _loss(values, labels, class_weight, said):
     """A loss in which rows weigh what they, and the classes of ``values``, weigh."""
     weights = labels.weights
     if class_weight is not None:
@@ -94,7 +94,7 @@ def _loss(values, labels, class_weight):
             class_weight[found] = balanced
         of_classes = np.asarray(class_weight)[values]
         weights = of_classes if weights is None else weights * of_classes
-    return loss_of(values, labels.n_classes, weights)
+    return loss_of(values, labels.n_classes, weights, said)
 
 
 def _noisy(labels, said, rng):
@@ -107,5 +107,7 @@ def _noisy(labels, said, rng):
     if labels.n_classes is None:
         low, high = said.target_range
         clipped = np.clip(values, low, high)
-        return clipped + rng.laplace(0, (high - low) / epsilon, len(values))
+        noisy = clipped + rng.laplace(0, (high - low) / epsilon, len(values))
+        # A loss with a logarithm has none of what is negative.
+        return np.clip(noisy, low, high) if said.loss in POSITIVE else noisy
     return drawn_classes(values, labels.n_classes, epsilon, rng)

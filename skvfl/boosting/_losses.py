@@ -25,6 +25,8 @@ class SquaredError:
 
     # Second derivatives are one, but for the weights of rows.
     constant = True
+    # Whether leaves say what suits their rows best, in place of a step by derivatives.
+    refills = False
 
     def __init__(self, values, weights):
         # A power of two, so that nothing is rounded: derivatives cross in single
@@ -65,6 +67,105 @@ class SquaredError:
         second = np.empty(gradients.shape, np.float32)
         second[:] = hessians
         return single, second
+
+
+class QuantileLoss(SquaredError):
+    """The pinball loss of a quantile; twice that of the median is the absolute error.
+
+    Parameters
+    ----------
+    values, weights
+        As for :class:`SquaredError`.
+    share : float
+        Which quantile.
+    scale : float
+        What the pinball loss is multiplied by.
+    """
+
+    unit = 1.0
+    refills = True
+
+    def __init__(self, values, weights, share, scale):
+        self.values, self.weights = values, weights
+        self._share, self._scale = share, scale
+
+    def start(self, rows):
+        """The quantile of some rows."""
+        return np.array([self.fill(rows, 0.0)])
+
+    def fill(self, rows, scores):
+        """What a leaf adds to the scores of its rows: the quantile of what they lack.
+
+        Second derivatives are zero, so that a step by derivatives has no length.
+        """
+        lacking = self.values[rows] - scores
+        weights = self._of(rows)
+        if weights is None:
+            return float(np.percentile(lacking, 100 * self._share))
+        order = np.argsort(lacking)
+        ends = np.cumsum(weights[order])
+        # The first one that has a weight, where the quantile is the lowest.
+        due = max(self._share * ends[-1], np.nextafter(0, 1))
+        at = min(int(np.searchsorted(ends, due)), len(order) - 1)
+        return float(lacking[order[at]])
+
+    def slopes(self, scores):
+        """First derivatives, which say no more than on which side a row lies."""
+        below = np.where(self.values >= scores, -self._share, 1 - self._share)
+        return self._weigh(self._scale * below, None if self.weights is None else 1.0)
+
+    def mean(self, scores, rows):
+        """Mean loss of some rows."""
+        lacking = self.values[rows] - scores[0, rows]
+        sides = np.where(lacking >= 0, self._share, self._share - 1)
+        losses = self._scale * sides * lacking
+        return float(np.average(losses, weights=self._of(rows)))
+
+
+class PoissonLoss(SquaredError):
+    """Half the Poisson deviance, up to a constant; scores are logarithms."""
+
+    constant = False
+    unit = 1.0
+
+    def __init__(self, values, weights):
+        self.values, self.weights = values, weights
+
+    def start(self, rows):
+        """The logarithm of the mean of some rows."""
+        mean = np.average(self.values[rows], weights=self._of(rows))
+        return np.log([max(mean, 10 * _EPSILON)])
+
+    def slopes(self, scores):
+        """First and second derivatives."""
+        means = np.exp(scores)
+        return self._weigh(means - self.values, means)
+
+    def mean(self, scores, rows):
+        """Mean loss of some rows."""
+        score = scores[0, rows]
+        losses = np.exp(score) - self.values[rows] * score
+        return float(np.average(losses, weights=self._of(rows)))
+
+    @staticmethod
+    def answers(scores):
+        """What is predicted: targets in their own units."""
+        return np.exp(scores.T)
+
+
+class GammaLoss(PoissonLoss):
+    """Half the gamma deviance, up to a constant; scores are logarithms."""
+
+    def slopes(self, scores):
+        """First and second derivatives."""
+        ratios = self.values * np.exp(-scores)
+        return self._weigh(1 - ratios, ratios)
+
+    def mean(self, scores, rows):
+        """Mean loss of some rows."""
+        score = scores[0, rows]
+        losses = score + self.values[rows] * np.exp(-score)
+        return float(np.average(losses, weights=self._of(rows)))
 
 
 class LogLoss(SquaredError):
@@ -146,17 +247,29 @@ class MultinomialLoss(LogLoss):
         return softmax(scores, axis=0).T
 
 
-def answers_of(n_classes):
+# Of targets, by scikit-learn's words. Those with a logarithm have a least target.
+LOSSES = {
+    "squared_error": SquaredError,
+    "absolute_error": QuantileLoss,
+    "quantile": QuantileLoss,
+    "poisson": PoissonLoss,
+    "gamma": GammaLoss,
+}
+POSITIVE = {"poisson", "gamma"}
+
+
+def answers_of(n_classes, loss):
     """What turns scores into answers, for so many classes or for a target."""
     if n_classes is None:
-        return SquaredError.answers
+        return LOSSES[loss].answers
     return LogLoss.answers if n_classes == 2 else MultinomialLoss.answers
 
 
-def loss_of(values, n_classes, weights):
-    """The loss of a target, or of so many classes."""
+def loss_of(values, n_classes, weights, said):
+    """The loss of a target, or of so many classes, as a party is told it."""
     if n_classes is None:
-        return SquaredError(values, weights)
+        more = {"absolute_error": (0.5, 2.0), "quantile": (said.quantile, 1.0)}
+        return LOSSES[said.loss](values, weights, *more.get(said.loss, ()))
     if n_classes == 2:
         return LogLoss(values, weights)
     return MultinomialLoss(values, weights, n_classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,6 +75,8 @@ class ActiveSettings(PassiveSettings, role="boosting.active"):
     validation_fraction: float
     label_epsilon: float | None = None
     target_range: Any = None
+    loss: str = "squared_error"
+    quantile: float | None = None
 
     def make(self, member):
         """The party that has the labels."""
@@ -155,11 +158,15 @@ class TreeParty(Party):
         else:
             some = rows
         self._check_node(rows, block.n_rows)
-        bins = self._bins.fit(block.block, some)
+        max_bins = self._bins.missing
+        goes_on = self.take_over("_bins", "_splits")
+        if self._bins.missing != max_bins:
+            raise SettingsError("max_bins must be that of the last fit: warm_start")
+        fit = self._bins.look_up if goes_on else partial(self._bins.fit, rows=some)
+        bins = fit(block.block)
         missing = (bins[some] == self._bins.missing).any(axis=0)
         columns = Columns(self._bins.n_bins, missing, self._bins.categorical)
         self.hold(Binned(bins, columns.cells(self._bins.missing + 1), rows))
-        self._splits = []
         return columns._asdict()
 
     @operation
@@ -325,20 +332,26 @@ class ActiveTreeParty(TreeParty):
         return {"rows": lessons.rows.astype(np.uint32)}
 
     @operation
-    def start(self, columns):
-        """Begin with no tree.
+    def start(self, columns, sides=None):
+        """Begin with no tree, or with those of the last fit.
 
         Parameters
         ----------
         columns : dict of str to dict
             What every party with columns said of them.
+        sides : dict of str to ndarray, default=None
+            Which rows go left at every split of the last fit, in bits.
         """
         columns = {name: Columns(**each) for name, each in columns.items()}
         lessons = self.held(Lessons)
-        self.hold(Growing(lessons, columns, self._said))
         n_classes = self.held(Holding).labels.n_classes
-        own = lessons.own
-        self._forest = Forest(list(columns), n_classes, lessons.own_start, own.unit)
+        unit, start, loss = lessons.own.unit, lessons.own_start, self._said.loss
+        if not self.take_over("_forest"):
+            self._forest = Forest(list(columns), n_classes, start, unit, loss)
+        elif self._forest.loss != loss:
+            raise SettingsError("loss must be that of the last fit: warm_start")
+        self._forest.express(unit)
+        self.hold(Growing(lessons, columns, self._said, self._forest, sides or {}))
 
     @operation
     def begin_iteration(self):
@@ -395,14 +408,14 @@ class ActiveTreeParty(TreeParty):
 
     @operation
     def keep(self, n_iter):
-        """Keep the trees of the first iterations.
+        """Keep the trees of the first iterations of this fit, and all before it.
 
         Returns
         -------
         n_splits : dict of str to int
             How many splits of each party they have.
         """
-        del self._forest.trees[n_iter:]
+        del self._forest.trees[self.held(Growing).n_before + n_iter :]
         return self._forest.n_splits()
 
     @serving

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 
 from skvfl.exceptions import PartyError, TrainingError
-from skvfl.federation._replies import NUMBER, Array, Fields, Reply, Rows, all_finite
+from skvfl.federation._replies import (
+    NUMBER,
+    Array,
+    Count,
+    Fields,
+    Maybe,
+    Reply,
+    Rows,
+    all_finite,
+)
+from skvfl.nn._steps import n_held_out
 
 
 class Bits(Rows):
@@ -53,6 +64,118 @@ class Told(Reply):
         return None
 
 
+class Positions(Reply):
+    """Positions of some of so many rows, of each at most ``n_times``."""
+
+    def __init__(self, n_rows, n_times=1):
+        super().__init__(4 * n_rows * n_times)
+        self._n_rows = n_rows
+
+    def fault(self, reply):
+        """What is wrong with a reply, see :class:`Reply`."""
+        if not isinstance(reply, np.ndarray) or reply.dtype != np.uint32:
+            return "its reply is not positions of rows"
+        if reply.ndim != 1 or (reply >= self._n_rows).any():
+            return f"its reply is not positions of {self._n_rows} rows"
+        return None
+
+
+class Whole(Reply):
+    """A list of whole numbers up to one."""
+
+    def __init__(self, most):
+        super().__init__(0)
+        self._most = Count(0, most)
+
+    def fault(self, reply):
+        """What is wrong with a reply, see :class:`Reply`."""
+        if not isinstance(reply, list):
+            return "it is not a list of whole numbers"
+        return next(filter(None, map(self._most.fault, reply)), None)
+
+
+class Asked(Reply):
+    """What the owners of the next splits are told, by name."""
+
+    def __init__(self, owners, n_bytes):
+        super().__init__(n_bytes)
+        self._owners = owners
+
+    def fault(self, reply):
+        """What is wrong with a reply, see :class:`Reply`."""
+        if not isinstance(reply, dict) or not reply.keys() <= {*self._owners}:
+            return f"it asks others for splits than {[*self._owners]}"
+        for told in reply.values():
+            splits = told.get("splits") if isinstance(told, dict) else None
+            n_splits = len(splits) if getattr(splits, "ndim", 0) else 0
+            each = Fields(
+                {"splits": Rows(n_splits, 4)}, {"categories": Bits(n_splits, 256)}
+            )
+            if (fault := each.fault(told)) is not None:
+                return fault
+        return None
+
+
+class OrFault(Reply):
+    """A reply, or the name of a party whose own was wrong."""
+
+    def __init__(self, fields, names):
+        self._fields, self._names = fields, names
+        super().__init__(fields.n_bytes)
+
+    def fault(self, reply):
+        """What is wrong with a reply, see :class:`Reply`."""
+        if isinstance(reply, dict) and [*reply] == ["fault"]:
+            known = reply["fault"] in self._names
+            return None if known else "it finds fault with nobody"
+        return self._fields.fault(reply)
+
+
+class Due(NamedTuple):
+    """What is expected of the active party's replies, by operation."""
+
+    n_rows: int
+    hold_out: Reply
+    begin_iteration: Reply
+    find: Reply
+    divide: Reply
+    keep: Reply
+
+    @classmethod
+    def of(cls, estimator, n_rows):
+        """For a fit of so many rows."""
+        owners, n_outputs = estimator._holders, estimator._n_outputs
+        n_trees = n_outputs if n_outputs > 2 else 1
+        learnt_from = {"rows": Positions(n_rows)} if estimator.early_stopping else {}
+        slopes, most = Rows(n_trees, n_rows), n_trees * n_rows
+        derivatives = Fields({"gradients": slopes, "hessians": Maybe(slopes)})
+        n_train = n_rows - n_held_out(estimator, n_rows)
+        few = n_train < 2 * estimator.min_samples_leaf
+        nodes = {
+            "trees": Whole(n_trees - 1),
+            "rows": Positions(n_rows, n_trees),
+            "ends": Whole(most),
+        }
+        return cls(
+            n_rows,
+            Fields(learnt_from),
+            Maybe(derivatives) if few else derivatives,
+            OrFault(Fields({"splits": Asked(owners, 64 * most)}), owners),
+            OrFault(Fields(nodes), owners),
+            Fields(dict.fromkeys(owners, Count(0, int(np.iinfo(np.int64).max)))),
+        )
+
+
+def route(session, n_splits, n_rows):
+    """On which side of each split of every party the rows lie, in bits."""
+    # Once for all trees: who owns a split says of every row where it goes.
+    asked = {name: Bits(n, n_rows) for name, n in n_splits.items() if n}
+    if not asked:
+        return {}
+    session.begin_round()
+    return session.call("route", to=[*asked], reply=asked)
+
+
 def boost(estimator, session, active, n_rows, class_weight, course):
     """Grow trees until there are enough, or held-out rows say so.
 
@@ -71,10 +194,11 @@ def boost(estimator, session, active, n_rows, class_weight, course):
     course : Course
         Of the iterations.
     """
-    widths = _begin(estimator, session, active, class_weight)
+    due = Due.of(estimator, n_rows)
+    widths = _begin(estimator, session, active, class_weight, due)
     for _ in range(estimator.max_iter):
         task = course.begin("iteration", may_end=True)
-        _grow(session, active, widths, n_rows, estimator._n_splits)
+        _grow(session, active, widths, n_rows, estimator._n_splits, due)
         losses = session.ask(active, "end_iteration", reply=_LOSSES)
         estimator.loss_curve_.append(losses["loss"])
         if "validation" in losses:
@@ -85,7 +209,7 @@ def boost(estimator, session, active, n_rows, class_weight, course):
         stop = course.end(task, partial(estimator._so_far, session))
         if stop or _stops(estimator):
             break
-    _keep_best(estimator, session, active)
+    _keep_best(estimator, session, active, due)
     _check_finite(estimator.loss_curve_)
 
 
@@ -104,28 +228,33 @@ def _not_finite(what):
 _LOSSES = Fields({"loss": NUMBER}, {"validation": NUMBER})
 
 
-def _begin(estimator, session, active, class_weight):
+def _begin(estimator, session, active, class_weight, due):
     """Let everybody cut columns into bins; how many bins each party has."""
     session.begin_round()
     holders = estimator._holders
-    estimator._n_splits = dict.fromkeys(holders, 0)
+    goes_on = estimator._earlier is not None
+    n_splits = dict(estimator._n_splits) if goes_on else dict.fromkeys(holders, 0)
+    estimator._n_splits = n_splits
     told = {
         name: Told(count.high, estimator.max_bins)
         for name, count in estimator._any_widths.items()
     }
-    learnt_from = session.ask(active, "hold_out", class_weight=class_weight)
+    learnt_from = session.ask(
+        active, "hold_out", reply=due.hold_out, class_weight=class_weight
+    )
     columns = session.call("prepare", to=holders, reply=told, **learnt_from)
-    session.tell("start", to=[active], columns=columns)
+    before = {"sides": route(session, n_splits, due.n_rows)} if goes_on else {}
+    session.tell("start", to=[active], columns=columns, **before)
     return {name: _n_cells(each) for name, each in columns.items()}
 
 
-def _keep_best(estimator, session, active):
+def _keep_best(estimator, session, active, due):
     """Keep the trees that are worth it, and the splits that they have."""
     # The trees that were best on held-out rows, where some were held out.
     n_kept = len(estimator.loss_curve_)
     if estimator.early_stopping:
         n_kept = 1 + int(np.argmin(estimator.validation_loss_curve_))
-    n_splits = session.ask(active, "keep", n_iter=n_kept)
+    n_splits = session.ask(active, "keep", reply=due.keep, n_iter=n_kept)
     each = {name: {"n_splits": n} for name, n in n_splits.items()}
     session.tell("finish", to=estimator._holders, each=each)
     estimator._n_splits = n_splits
@@ -144,13 +273,13 @@ def _stops(estimator):
     return not any(loss < least for loss in losses[-n_iter:])
 
 
-def _grow(session, active, widths, n_rows, n_splits):
+def _grow(session, active, widths, n_rows, n_splits, due):
     """The trees of one iteration, one for each output of the model.
 
     They grow side by side: two rounds split a node of each of them, or all nodes of a
     level where the number of leaves is not limited.
     """
-    slopes = session.ask(active, "begin_iteration")
+    slopes = session.ask(active, "begin_iteration", reply=due.begin_iteration)
     if slopes is None:
         return
     if not all_finite(slopes["gradients"]):
@@ -160,7 +289,7 @@ def _grow(session, active, widths, n_rows, n_splits):
     session.begin_round()
     sums = _add_up(session, "begin_trees", n_nodes, n_parts, widths, slopes)
     while True:
-        found = session.ask(active, "find", sums=sums)
+        found = session.ask(active, "find", reply=due.find, sums=sums)
         if "fault" in found:
             raise PartyError(
                 found["fault"],
@@ -177,7 +306,7 @@ def _grow(session, active, widths, n_rows, n_splits):
         sides = session.call("split", to=[*splits], each=splits, reply=expected)
         for name, each in splits.items():
             n_splits[name] += len(each["splits"])
-        nodes = session.ask(active, "divide", sides=sides)
+        nodes = session.ask(active, "divide", reply=due.divide, sides=sides)
         if "fault" in nodes:
             raise PartyError(
                 nodes["fault"],

@@ -89,6 +89,7 @@ class Forest:
     n_classes: int | None
     start: np.ndarray
     unit: float
+    loss: str = "squared_error"
     trees: list[list[Tree]] = field(default_factory=list)
 
     def n_splits(self):
@@ -96,14 +97,26 @@ class Forest:
         owners = [n for grown in self.trees for tree in grown for n in tree.owners]
         return {name: owners.count(i) for i, name in enumerate(self.names)}
 
+    def express(self, unit):
+        """Give scores in another unit; both are powers of two."""
+        ratio = self.unit / unit
+        self.unit, self.start = unit, self.start * ratio
+        for tree in (tree for grown in self.trees for tree in grown):
+            tree.values = [value * ratio for value in tree.values]
+
     def answer(self, sides, n_rows):
         """What is predicted, see :meth:`ActiveTreeParty.predict`."""
+        scores = self.scores(sides, n_rows)
+        return answers_of(self.n_classes, self.loss)(scores * self.unit)
+
+    def scores(self, sides, n_rows):
+        """Sums of what the trees say of rows, a line for each output."""
         scores = np.repeat(self.start[:, None], n_rows, axis=1)
         sides = [sides.get(name) for name in self.names]
         for grown in self.trees:
             for score, tree in zip(scores, grown, strict=True):
                 tree.add_to(score, sides)
-        return answers_of(self.n_classes)(scores * self.unit)
+        return scores
 
 
 def unpack(bits, n_rows):

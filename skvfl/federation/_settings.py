@@ -361,7 +361,7 @@ class Settings:
         """
         own = {}
         for each in dataclasses.fields(self):
-            if words[each.name] != {"own": each.name}:
+            if words.get(each.name) != {"own": each.name}:
                 continue
             value = getattr(self, each.name)
             purpose = each.metadata.get("stream")

@@ -49,6 +49,15 @@ class Codec:
             self._standard = earlier._standard
         return self
 
+    @property
+    def units(self):
+        """Mean and scale of a target."""
+        return self._standard.units
+
+    @units.setter
+    def units(self, units):
+        self._standard.units = units
+
     def encode(self, values):
         """What a network learns: codes as int64, or the target as float32."""
         if self._classifies:

@@ -150,6 +150,9 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
     array([[0., 0., 0.]], dtype=float32)
     """
 
+    # What a warning says that becomes of a column without any value.
+    _instead_of_nothing = "it becomes a constant 0"
+
     _parameter_constraints: dict = {
         "max_categories": [Interval(Integral, 2, None, closed="left")],
         "dtype": [StrOptions({"float32", "float64"})],
@@ -312,7 +315,7 @@ class PartyPreprocessor(TransformerMixin, BaseEstimator):
             kinds = self._fit_columns(kinds_and_values(table))
         for j, kind in enumerate(kinds):
             if kind == EMPTY:
-                self._warn(j, "has no value at all: it becomes a constant 0")
+                self._warn(j, f"has no value at all: {self._instead_of_nothing}")
         self.kinds_ = kinds
         return table
 

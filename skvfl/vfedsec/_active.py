@@ -63,13 +63,18 @@ class ActiveSettings(ClientSettings, role="vfedsec.active"):
 
     def make(self, member):
         """The client that has the labels."""
-        codec = Codec(member.labels)
+        # Several active parties have labels of some rows each.
+        labels, known = member.labels, member.labels.known
+        codec = Codec(labels if known is None else labels.take(np.flatnonzero(known)))
         order = member.stream("order")
         return ActiveClient(**self._parts(member), to_order=order, codec=codec)
 
 
 class ActiveClient(SecureClient):
     """The active party of vFedSec: it holds the labels and selects the rows.
+
+    Where there are several, each selects the rows whose labels it holds, and is a
+    client like the others while another one selects.
 
     The server learns neither its order of rows nor who holds which of them.
 
@@ -128,9 +133,19 @@ class ActiveClient(SecureClient):
             filled[party] = (np.array(held) == FILLED).any(axis=0)
         return filled
 
+    @serving
+    def say_units(self):
+        """Mean and scale of the target, for the other active clients."""
+        return self._codec.units
+
+    @operation
+    def take_units(self, mean, scale):
+        """Write targets as the first active client does."""
+        self._codec.units = {"mean": mean, "scale": scale}
+
     @operation
     def begin_training(self):
-        """Choose an order of all rows, the last of which may be held out."""
+        """Choose an order of the labelled rows, the last of which may be held out."""
         labels = self.held(Holding).labels
         self.take_over("_codec")
         encoded, weights = self._codec.encode(labels.values), labels.weights
@@ -142,7 +157,9 @@ class ActiveClient(SecureClient):
         self.hold(Shared(encoded, weights))
         # The order is the active client's alone, unlike that of split learning.
         shuffle = np.random.default_rng(self._to_order).permutation
-        self.hold(Order(shuffle, shuffle(self.held(Rows).ids)))
+        ids = self.held(Rows).ids
+        known = ids if labels.known is None else ids[labels.known[ids]]
+        self.hold(Order(shuffle, shuffle(known)))
 
     @operation
     def begin_epoch(self, n_train):
@@ -216,5 +233,7 @@ class ActiveClient(SecureClient):
         ids[positions] = rows[positions]
         return ids
 
-    def _read(self, ids, n_rows, round_id):
+    def _read(self, ids, n_rows, round_id, chooser):
+        if chooser != self.name:
+            return super()._read(ids, n_rows, round_id, chooser)
         return self.held(Selection).batch, np.arange(n_rows)

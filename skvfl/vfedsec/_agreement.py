@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -67,6 +67,8 @@ class Agreement(NamedTuple):
         Size of one number of the secure layer.
     masked : bool
         Whether there are keys, masks and sealed row ids.
+    also_active : list of str, default=()
+        Further clients that hold labels and select rows, each of rows of its own.
     """
 
     clusters: dict
@@ -75,6 +77,12 @@ class Agreement(NamedTuple):
     bound: float
     bits: int
     masked: bool
+    also_active: list = ()
+
+    @property
+    def choosers(self):
+        """All clients that select rows; the first one predicts."""
+        return [self.active, *self.also_active]
 
     @property
     def clients(self):
@@ -86,10 +94,9 @@ class Agreement(NamedTuple):
         """All clients and the server: those who share keys."""
         return [*self.clients, SERVER]
 
-    @property
-    def passive(self):
-        """All clients but the active one."""
-        return [client for client in self.clients if client != self.active]
+    def beside(self, chooser):
+        """All clients but one that selects rows."""
+        return [client for client in self.clients if client != chooser]
 
     @property
     def shared(self):
@@ -127,10 +134,10 @@ class Agreement(NamedTuple):
         seed : bytes or None
             As for :meth:`neighbours`.
         """
-        # The server has tags for everybody, the active client ids.
-        if name in (SERVER, self.active) or not self.draws_graph:
+        # The server has tags for everybody, active clients have ids.
+        if name in (SERVER, *self.choosers) or not self.draws_graph:
             return [other for other in self.everybody if other != name]
-        near = {SERVER, self.active, *self.neighbours(name, seed)}
+        near = {SERVER, *self.choosers, *self.neighbours(name, seed)}
         (cluster,) = (each for each in self.clusters.values() if name in each)
         if len(cluster) > 1:
             first, *others = cluster
@@ -217,6 +224,15 @@ class AgreedSettings(Settings):
     lr: float
     optimizer: Any = None
     weight_decay: float = 0.0
+    also_active: list = field(default_factory=list)
+
+    def pack(self):
+        """What can be sent, see :class:`Settings`."""
+        words = super().pack()
+        # Most runs have one active party, and need not speak of others.
+        if not self.also_active:
+            del words["also_active"]
+        return words
 
     @property
     def agreement(self):
@@ -228,6 +244,7 @@ class AgreedSettings(Settings):
             bound=self.bound,
             bits=self.bits,
             masked=self.masked,
+            also_active=self.also_active,
         )
 
 

@@ -7,7 +7,8 @@ from numbers import Integral
 import numpy as np
 
 from skvfl._sklearn import _safe_indexing
-from skvfl.federation import Holding
+from skvfl._targets import check_entries
+from skvfl.federation import Holding, Labels
 from skvfl.privacy import KeyRing
 
 _NOBODY = -1
@@ -22,8 +23,8 @@ def deal_rows(clients, holders, active, n_rows, rng):
         As the estimators take it.
     holders : list of str
         Parties that hold columns, and the active one.
-    active : str
-        Name of the active party, which holds all rows.
+    active : list of str
+        Names of the active parties, which hold all rows.
     n_rows : int
         Number of rows.
     rng : numpy.random.Generator
@@ -39,10 +40,10 @@ def deal_rows(clients, holders, active, n_rows, rng):
         Parties of which nobody holds some rows.
     """
     for name in clients:
-        if name not in holders or name == active:
+        if name not in holders or name in active:
             raise ValueError(
                 f"clients: {name!r} is not one of the passive parties "
-                f"{[each for each in holders if each != active]}"
+                f"{[each for each in holders if each not in active]}"
             )
     # In one order, and drawn for each party in turn: who has which rows depends on it.
     clusters, held, partly = {}, {}, set()
@@ -63,6 +64,63 @@ def deal_rows(clients, holders, active, n_rows, rng):
     if len(set(names)) < len(names):
         raise ValueError(f"two clients have one name: {names}; rename the party")
     return clusters, held, partly
+
+
+def deal_labels(label_holders, active, n_rows, rng):
+    """Position of the active party that holds each row's label; None for a single one.
+
+    Parameters
+    ----------
+    label_holders : array-like of str or None
+        Their names; None deals the labels.
+    active : list of str
+        Names of the active parties.
+    n_rows : int
+        Number of rows.
+    rng : numpy.random.Generator
+        Deals labels of which nobody says who holds them.
+    """
+    if label_holders is None:
+        dealt = rng.permutation(np.arange(n_rows) % len(active))
+    else:
+        names = np.asarray(label_holders, dtype=object).ravel()
+        check_entries(len(names), n_rows, "label_holders")
+        place = {name: i for i, name in enumerate(active)}
+        dealt = np.array([place.get(name, _NOBODY) for name in names.tolist()])
+        if (dealt == _NOBODY).any():
+            raise ValueError(
+                f"label_holders has {np.count_nonzero(dealt == _NOBODY)} rows whose "
+                f"label none of the active parties {active} holds: name them in active"
+            )
+    for i, name in enumerate(active):
+        if not (dealt == i).any():
+            raise ValueError(
+                f"label_holders: active party {name!r} holds the label of none of the "
+                f"{n_rows} rows: leave it out of active"
+            )
+    return None if len(active) == 1 else dealt
+
+
+def labels_of(labels, owners, active):
+    """What each active party knows of the labels, by name."""
+    if owners is None:
+        return {active[0]: labels}
+    return {name: _blank(labels, owners == i) for i, name in enumerate(active)}
+
+
+def sizes_of(labels):
+    """How many rows' labels each active party holds."""
+    return {
+        name: len(each.values) if each.known is None else int(each.known.sum())
+        for name, each in labels.items()
+    }
+
+
+def _blank(labels, known):
+    """Labels without those that somebody else holds."""
+    weights = None if labels.weights is None else np.where(known, labels.weights, 0.0)
+    values = np.where(known, labels.values, np.zeros_like(labels.values))
+    return Labels(values, labels.n_classes, weights, known)
 
 
 def dealt_to(party, clusters, held):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -20,7 +21,7 @@ from skvfl._sklearn import Interval, Options, StrOptions, _fit_context, _num_sam
 from skvfl.federation import CommunicationLog, Federation, Holding, Member
 from skvfl.federation._log import current_log
 from skvfl.federation._party import Earlier
-from skvfl.nn._steps import batch_bounds, n_held_out
+from skvfl.partition._names import party_name
 from skvfl.partition._tables import _check_table
 from skvfl.privacy._masks import SERVER
 from skvfl.vfedsec import _dealing
@@ -28,6 +29,7 @@ from skvfl.vfedsec._active import ActiveSettings
 from skvfl.vfedsec._agreement import KEY_RING
 from skvfl.vfedsec._parties import N_BATCHES, ClientSettings
 from skvfl.vfedsec._protocol import Protocol, ServerSettings
+from skvfl.vfedsec._turns import Turns
 
 
 class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
@@ -39,6 +41,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
 
     _parameter_constraints = {
         **VFLEstimator._parameter_constraints,
+        "active": [*VFLEstimator._parameter_constraints["active"], list],
         "bottom": ["array-like", callable, dict],
         "top": ["array-like", callable],
         "cut_width": [Interval(Integral, 1, None, closed="left")],
@@ -119,14 +122,17 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         self.transport = transport
         self.random_state = random_state
 
-    def _fit(self, X, y, labels):
+    def _fit(self, X, y, labels, label_holders):
         # Not by ``_training``: the centre is a server of its own, and rows are dealt to
         # clients before members are made.
         root = seed_sequence(self.random_state)
         X = self._fit_partition(X, y, branch(root, 0))
         n_rows = len(labels.values)
         rows = self._deal(n_rows, np.random.default_rng(branch(root, 2, 0)))
-        members = self._make_members(X, root, labels, rows)
+        rng = np.random.default_rng(branch(root, 2, 2))
+        owners = _dealing.deal_labels(label_holders, self._choosers, n_rows, rng)
+        own = _dealing.labels_of(labels, owners, self._choosers)
+        members = self._make_members(X, root, own, rows)
         server = self._make_server(root)
         self.communication_ = CommunicationLog()
         # A refit that does not record must not show the view of an earlier fit.
@@ -142,7 +148,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 protocol.open(n_rows, fitting=True, imputes=self._imputes)
                 protocol.prepare()
                 self.fingerprints_ = server.fingerprints if self.masked else {}
-                protocol.train(self, n_rows, course)
+                protocol.train(self, _dealing.sizes_of(own), course)
             self._parties = session.parties
             server.release()
             self._server = server
@@ -153,6 +159,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         agreed = {
             "clusters": self.clusters_,
             "active": self._active,
+            "also_active": self._choosers[1:],
             "cut_width": self.cut_width,
             "bound": float(self.bound),
             "bits": int(self.bits),
@@ -167,7 +174,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             return ServerSettings(**agreed, top=self.top, n_classes=n_classes)
         # Clients of one cluster are told the same, and share what their party has.
         (party,) = (p for p, cluster in self.clusters_.items() if name in cluster)
-        role = ActiveSettings if name == self._active else ClientSettings
+        role = ActiveSettings if name in self._choosers else ClientSettings
         return role(
             **agreed,
             transformer=self._transformer(party),
@@ -189,11 +196,15 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         return server
 
     def _make_members(self, X, root, labels, dealt):
-        """A member for each client, with the rows that the simulation deals it."""
-        roster = super()._make_members(X, root, labels)
+        """A member for each client, with the rows that the simulation deals it.
+
+        Labels are those of each active client, by name.
+        """
+        roster = super()._make_members(X, root)
         # Not below the party's name, so that the order is the one it always was.
-        order = one_way(branch(root, 2, 1))
-        home, sizes, n_rows = [], {}, len(labels.values)
+        orders = deal({"order": branch(root, 2, 3)}, self._choosers)
+        orders[self._active]["order"] = one_way(branch(root, 2, 1))
+        home, sizes = [], {}
         for party in roster.home:
             # Only simulations have several clients of one party, and deal its rows.
             holdings = _dealing.dealt_to(party, self.clusters_, dealt)
@@ -201,13 +212,14 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
                 sizes[client] = holding.size
                 # Each its own copy: to spawn from a stream changes what comes next.
                 streams = {what: branch(each) for what, each in party.streams.items()}
-                if client == self._active:
-                    streams["order"] = order
+                if client in labels:
+                    holding = replace(holding, labels=labels[client])
+                    streams |= orders[client]
                 own = self._own_ring(client)
                 if party.callbacks:
                     # Epochs are nothing that a client is told of, so it counts batches.
-                    n_train = n_rows - n_held_out(self, n_rows)
-                    own[N_BATCHES] = len(batch_bounds(n_train, self.batch_size))
+                    turns = Turns.of(self, _dealing.sizes_of(labels))
+                    own[N_BATCHES] = len(turns.batches)
                 # Callbacks of one client must not hear of another's steps.
                 machine = {
                     "device": party.device,
@@ -231,6 +243,28 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _own_ring(self, name):
         given = self.key_rings or {}
         return {KEY_RING: given[name]} if name in given else {}
+
+    @property
+    def _first_active(self):
+        if not isinstance(self.active, list):
+            return self.active
+        if len(self.active) < 2:
+            raise ValueError(f"active={self.active}: give one name, or several of them")
+        return self.active[0]
+
+    def _name_active(self, names):
+        """Names of the active parties, which select rows; the first one predicts."""
+        super()._name_active(names)
+        before, self._choosers = getattr(self, "_choosers", None), [self._active]
+        if isinstance(self.active, list):
+            self._choosers = [party_name(names, each) for each in self.active]
+        if len({*self._choosers}) < len(self._choosers):
+            raise ValueError(f"active={self.active} names a party twice")
+        if self._earlier is not None and self._choosers != before:
+            raise ValueError(
+                "warm_start=True goes on with the models of the last fit, in which "
+                f"active was {before}: set warm_start=False"
+            )
 
     @property
     def _listener(self):
@@ -295,12 +329,22 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         # A party without columns has nothing to contribute, but for the active one,
         # which has the bias. Members of a federation say later what they hold.
         holders = [n for n in self._names if n == self._active or n in self._holders]
+        if bare := [name for name in self._choosers if name not in holders]:
+            raise ValueError(
+                f"active: {bare[0]!r} holds no columns, and of several active parties "
+                "only the first one may: put it first, or give it columns"
+            )
         if isinstance(self.parties, Federation):
             holders = self._names
             home = {self._active, SERVER}
             _dealing.refuse_dealing(self.clients, self.key_rings, home)
+            if len(self._choosers) > 1:
+                raise ValueError(
+                    f"active={self.active} deals the labels of one table, and the "
+                    "members of a federation have labels of their own: name one party"
+                )
         clients = self.clients or {}
-        dealt = _dealing.deal_rows(clients, holders, self._active, n_rows, rng)
+        dealt = _dealing.deal_rows(clients, holders, self._choosers, n_rows, rng)
         self.clusters_, rows, self._partly = dealt
         # From here on the members are clients, so that sessions are opened with them.
         self._names = [c for cluster in self.clusters_.values() for c in cluster]
@@ -343,9 +387,10 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     ----------
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
         Who holds which columns, see :class:`VerticalPartitioner`.
-    active : str or int, default=0
+    active : str, int or list of these, default=0
         Name or position of the active party, which holds the labels and selects the
-        rows. It may hold no columns.
+        rows. It may hold no columns. Of several, each holds the labels of some rows
+        and selects these in turn with the others; the first one predicts.
     missing_rows : {"raise", "impute"}, default="raise"
         What happens in ``fit`` to rows of which a party of two columns or more holds no
         value at all, where ``clients`` does not say that nobody holds them: an error
@@ -578,7 +623,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
         self.class_weight = class_weight
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None, *, label_holders=None):
         """Train all clients' local modules and the server's global module.
 
         Parameters
@@ -589,6 +634,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             The active party's labels, which it shares with the server.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows in the loss, shared with the server like the labels.
+        label_holders : array-like of str of shape (n_samples,), default=None
+            Which of several active parties holds each row's label; dealt at random in
+            equal numbers by default.
 
         Returns
         -------
@@ -604,7 +652,7 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
             altered, replayed or is missing; the message names the client.
         """
         labels = self._read_classes(X, y, sample_weight, self.class_weight)
-        return self._fit(X, y, labels)
+        return self._fit(X, y, labels, label_holders)
 
     def predict_proba(self, X):
         """Probability of each class.

@@ -395,7 +395,7 @@ class SecureClient(Party):
         return hmac.digest(key, described.encode(), "sha256")
 
     @serving
-    def forward(self, round_id, n_rows, training, ids=None):
+    def forward(self, round_id, n_rows, training, ids=None, chooser=None):
         """Contribution to the secure layer: masked, and zero for rows not held.
 
         Parameters
@@ -408,8 +408,17 @@ class SecureClient(Party):
             Whether a gradient will follow.
         ids : ndarray
             Row ids of the batch, sealed for this client.
+        chooser : str, default=None
+            The active client that selects them, where there are several.
         """
-        rows, positions = self._find(self._read(ids, n_rows, round_id))
+        active, several = self._agreement.active, self._agreement.choosers
+        chooser = active if chooser is None else chooser
+        if chooser not in several:
+            raise SecureAggregationError(
+                SERVER, f"rows are chosen by {several}, and it says by {chooser!r}"
+            )
+        batch = self._read(ids, n_rows, round_id, chooser)
+        rows, positions = self._find(batch, chooser)
         cut = tape = None
         if training:
             self._count_batch()
@@ -433,15 +442,16 @@ class SecureClient(Party):
                 watch.begin_epoch()
             training.taken += 1
 
-    def _read(self, ids, n_rows, round_id):
+    def _read(self, ids, n_rows, round_id, chooser):
         """Ids of the batch's rows that this client holds, and their positions."""
-        active = self._agreement.active
         if self._agreement.masked:
-            return open_ids(self._ring, active, ids, capacity=n_rows, round_id=round_id)
+            return open_ids(
+                self._ring, chooser, ids, capacity=n_rows, round_id=round_id
+            )
         positions = np.flatnonzero(ids != NOT_HELD)
         return ids[positions], positions
 
-    def _find(self, batch):
+    def _find(self, batch, chooser):
         """Where the rows are in the block."""
         ids, positions = batch
         held = self.held(Rows)
@@ -450,7 +460,7 @@ class SecureClient(Party):
         # party does not hold finds another one, and ids come from another organisation.
         if not (held.ids[rows] == ids).all():
             raise SecureAggregationError(
-                self._agreement.active,
+                chooser,
                 f"{self.name!r} does not hold a row that it chose",
             )
         return torch.from_numpy(rows), positions

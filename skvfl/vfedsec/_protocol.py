@@ -20,6 +20,7 @@ from skvfl.federation import Party
 from skvfl.federation._replies import (
     ANYTHING,
     NOTHING,
+    NUMBER,
     Fields,
     Maybe,
     Reply,
@@ -37,7 +38,6 @@ from skvfl.nn._steps import (
     epoch_loss,
     has_stalled,
     infer,
-    n_held_out,
 )
 from skvfl.nn._streams import private_generator
 from skvfl.nn._training import check_finite
@@ -54,6 +54,7 @@ from skvfl.vfedsec._agreement import (
     own_ring,
 )
 from skvfl.vfedsec._parties import FILLED, Best, Training
+from skvfl.vfedsec._turns import Turns
 
 # Rows of a batch to be served. Training's batches are as small as learning needs them;
 # in predictions each would cost its rounds and its share of new keys for nothing.
@@ -266,11 +267,11 @@ class SecureServer(Party):
         messages[first] = {k: v for k, v in message.items() if k != "keys"}
         return dict(zip(others, sealed, strict=True))
 
-    def receive(self, chosen, what, n_rows, round_id):
-        """Labels or weights of a batch from the active party; None if it sent none."""
+    def receive(self, active, chosen, what, n_rows, round_id):
+        """Labels or weights of a batch from an active party; None if it sent none."""
         if what not in chosen:
             return None
-        active, array = self.agreement.active, chosen[what]
+        array = chosen[what]
         if not isinstance(array, np.ndarray) or array.shape[:1] != (n_rows,):
             raise SecureAggregationError(
                 active,
@@ -288,6 +289,11 @@ class SecureServer(Party):
             name: {"tag": sign(self._ring, name, what, array, round_id)}
             for name in clients
         }
+
+    @property
+    def classifies(self):
+        """Whether labels are classes."""
+        return self._n_classes is not None
 
     @property
     def trains(self):
@@ -383,9 +389,9 @@ class Protocol:
         self._epoch = 0
 
     def open(self, n_rows, *, fitting, imputes):
-        """Tell the active client which rows the others hold, before the first round.
+        """Tell active clients which rows the others hold, before the first round.
 
-        Their answers are for the active client, which seals the ids of these rows; the
+        Their answers are for an active client, which seals the ids of these rows; the
         server learns neither the rows nor their number.
 
         Parameters
@@ -397,15 +403,19 @@ class Protocol:
         imputes : bool
             Whether rows to be served are imputed of which a client has no cell.
         """
-        active, passive = self._agreement.active, self._agreement.passive
+        agreement = self._agreement
+        # The first one alone asks for predictions.
+        choosers = agreement.choosers if fitting else [agreement.active]
         run = {"n_rows": n_rows, "fitting": fitting, "imputes": imputes}
         # Before the first round, with which the log's counts begin.
         run["opening"] = True
         codes = Maybe(Vector(n_rows, FILLED + 1))
-        rows = self._session.call(
-            "say_rows", to=passive, reply_to=active, reply=codes, **run
-        )
-        self._session.tell("take_rows", to=[active], rows=rows, **run)
+        for chooser in choosers:
+            others = agreement.beside(chooser)
+            rows = self._session.call(
+                "say_rows", to=others, reply_to=chooser, reply=codes, **run
+            )
+            self._session.tell("take_rows", to=[chooser], rows=rows, **run)
 
     def prepare(self):
         """Setup phase: keys, local modules, and a check that clusters prepare alike."""
@@ -469,8 +479,19 @@ class Protocol:
     def _parcels(self, received):
         return {name: {"parcels": received[name]} for name in self._session.names}
 
-    def forward(self, start, stop, training=False):
-        """One round up to the secure layer: its output, labels and weights."""
+    def forward(self, start, stop, chooser=None, training=False):
+        """One round up to the secure layer: its output, labels and weights.
+
+        Parameters
+        ----------
+        start, stop : int
+            Bounds of the batch in the order of rows of the one who selects it.
+        chooser : str, default=None
+            The active client that does; the first one by default.
+        training : bool, default=False
+            Whether a gradient will follow.
+        """
+        active = self._agreement.active if chooser is None else chooser
         # Before a batch, never within one: its messages are all under the same keys.
         if self._age == self._rotate_every:
             self._agree()
@@ -478,7 +499,7 @@ class Protocol:
         self._round, self._age = self._round + 1, self._age + 1
         session.begin_round()
         chosen = session.ask(
-            self._agreement.active,
+            active,
             "select",
             reply=self._selection(stop - start),
             round_id=round_id,
@@ -490,7 +511,7 @@ class Protocol:
         messages = session.call(
             "forward",
             reply=self._masked(Rows(stop - start, self._agreement.width)),
-            each=self._own_ids(chosen.get("ids"), round_id),
+            each=self._own_ids(active, chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
             training=training,
@@ -498,12 +519,13 @@ class Protocol:
         total = self._server.add_up(messages, stop - start, round_id)
         self._record("secure layer", messages, round_id)
         labels, weights = (
-            self._server.receive(chosen, what, stop - start, round_id)
+            self._server.receive(active, chosen, what, stop - start, round_id)
             for what in ("labels", "weights")
         )
         if self._server.trains:
-            sent = {self._agreement.active: {"labels": labels, "weights": weights}}
-            check_replies(sent, self._expected_labels(stop - start), "select")
+            sent = {active: {"labels": labels, "weights": weights}}
+            expected = {active: self._expected_labels(stop - start)}
+            check_replies(sent, expected, "select")
         return total, labels, weights
 
     def add_up(self, n_rows):
@@ -526,7 +548,7 @@ class Protocol:
 
     def _selection(self, n_rows):
         """What is expected of a selected batch, whose parts are looked at later."""
-        ids = len(self._agreement.passive) * (16 * n_rows + 64)
+        ids = len(self._agreement.clients) * (16 * n_rows + 64)
         kinds = {"labels": 16 * n_rows, "weights": 16 * n_rows}
         tags = {f"tag of {what}": 64 for what in kinds}
         sizes = {"ids": ids, **kinds, **tags}
@@ -535,53 +557,51 @@ class Protocol:
     def _expected_labels(self, n_rows):
         labels = self._server.expected_labels(n_rows)
         fields = {"labels": labels, "weights": Maybe(Vector(n_rows))}
-        return {self._agreement.active: Fields(fields)}
+        return Fields(fields)
 
-    def _own_ids(self, ids, round_id):
-        """What each passive client is sent of the batch: its own ids alone."""
-        passive = self._agreement.passive
+    def _own_ids(self, active, ids, round_id):
+        """What each client is sent of the batch: its own ids alone."""
+        passive = self._agreement.beside(active)
         if getattr(ids, "ndim", None) != 2 or len(ids) != len(passive):
             raise PartyError(
-                self._agreement.active,
+                active,
                 f"it did not send row ids for each of the {len(passive)} clients",
             )
         for name, sealed in zip(passive, ids, strict=True):
             self._see(ServerRecord(round_id, name, "row ids", sealed))
         # Not broadcast as in the paper: every client would receive what grows with the
         # number of clients, and open one part of it.
-        return {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
+        each = {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
+        if len(self._agreement.choosers) > 1:
+            # Who has sealed them, for those who open them; the chooser as well.
+            for name in self._agreement.clients:
+                each.setdefault(name, {})["chooser"] = active
+        return each
 
-    def train(self, estimator, n_rows, course):
+    def train(self, estimator, n_labels, course):
         """Training phase: for every batch a masked sum up and its gradient down.
 
         Parameters
         ----------
         estimator : estimator
             Says how long, and gets ``loss_curve_`` and ``validation_loss_curve_``.
-        n_rows : int
-            Number of rows.
+        n_labels : dict of str to int
+            Number of rows whose labels each active client holds.
         course : Course
             Of the estimator's callbacks.
         """
-        session, server, active = self._session, self._server, [self._agreement.active]
-        n_train = n_rows - n_held_out(estimator, n_rows)
-        if not n_train:
-            raise ValueError(
-                f"early stopping holds out all {n_rows} rows: lower "
-                "validation_fraction, or give more rows"
-            )
-        # The last rows of the active client's order are held out, so two numbers name a
-        # batch of either kind.
-        batches = batch_bounds(n_train, estimator.batch_size)
+        session, server, active = self._session, self._server, [*n_labels]
+        turns = Turns.of(estimator, n_labels)
         estimator._begin_curves()
         server.begin_training()
+        self._share_units()
         session.tell("begin_training", to=active)
         for _ in range(estimator.max_epochs):
             task = course.begin("epoch", may_end=True)
-            session.tell("begin_epoch", to=active, n_train=n_train)
+            session.tell("begin_epoch", to=active, each=turns.sizes)
             if server.watch is not None:
                 server.watch.begin_epoch()
-            learnt = [self.learn(start, stop) for start, stop in batches]
+            learnt = [self.learn(*batch) for batch in turns.batches]
             estimator.loss_curve_.append(epoch_loss(learnt))
             check_finite(
                 estimator.loss_curve_[-1:], len(estimator.loss_curve_), estimator.lr
@@ -590,7 +610,7 @@ class Protocol:
             # stop are joined here and not in ``Course.tasks``.
             stop = course.end(task, partial(self._so_far, estimator))
             if estimator.early_stopping:
-                stop |= self._stops_early(estimator, n_train, n_rows)
+                stop |= self._stops_early(estimator, turns.held_out)
             if server.watch is not None:
                 stop |= server.watch.end_epoch(estimator._last_losses())
             # Somebody may have interrupted it since the epoch ended.
@@ -606,13 +626,20 @@ class Protocol:
         server = copy.deepcopy(self._server.again())
         return estimator._so_far(self._session, _server=server)
 
-    def _stops_early(self, estimator, n_train, n_rows):
+    def _share_units(self):
+        """Let the first active client tell the others in what units targets are."""
+        first, *others = self._agreement.choosers
+        if self._server.classifies:
+            return
+        for other in others:
+            expected = {"reply": Fields({"mean": NUMBER, "scale": NUMBER})}
+            units = self._session.ask(first, "say_units", reply_to=other, **expected)
+            self._session.tell("take_units", to=[other], **units)
+
+    def _stops_early(self, estimator, held_out):
         """Whether the loss of the held-out rows has stopped improving."""
         total, size = np.sum(
-            [
-                self._server.evaluate(*self.forward(n_train + start, n_train + stop))
-                for start, stop in batch_bounds(n_rows - n_train, estimator.batch_size)
-            ],
+            [self._server.evaluate(*self.forward(*batch)) for batch in held_out],
             axis=0,
         )
         check_held_out(size)
@@ -623,9 +650,9 @@ class Protocol:
         curve.append(total / size)
         return has_stalled(curve, estimator.n_iter_no_change)
 
-    def learn(self, start, stop):
+    def learn(self, start, stop, chooser):
         """One round of training; the mean loss and the weight of the batch."""
-        total, labels, weights = self.forward(start, stop, training=True)
+        total, labels, weights = self.forward(start, stop, chooser, training=True)
         learnt, gradient = self._server.learn(total, labels, weights)
         session, round_id = self._session, self._round - 1
         server, clients = self._server, self._agreement.clients

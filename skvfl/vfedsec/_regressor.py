@@ -18,8 +18,9 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     ----------
     parties : int, splitter, dict, list of tuple or VerticalPartitioner, default=2
         Who holds which columns, see :class:`VerticalPartitioner`.
-    active : str or int, default=0
-        Name or position of the active party, which holds the target.
+    active : str, int or list of these, default=0
+        Name or position of the active party, which holds the target. Of several, each
+        holds the target of some rows, as with classes.
     missing_rows : {"raise", "impute"}, default="raise"
         What happens to rows of which a party holds nothing, as with classes.
     clients : dict of str to int or array-like of int, default=None
@@ -130,7 +131,7 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
     """
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None, *, label_holders=None):
         """Train all clients' local modules and the server's global module.
 
         Parameters
@@ -141,6 +142,9 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
             The active party's target, which it shares with the server.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows in the loss, shared with the server like the target.
+        label_holders : array-like of str of shape (n_samples,), default=None
+            Which of several active parties holds each row's target; dealt at random in
+            equal numbers by default.
 
         Returns
         -------
@@ -154,7 +158,8 @@ class VFedSecRegressor(VFLRegressorMixin, _BaseVFedSec):
         PartyError
             If a client fails, or a message of it cannot be used; names the client.
         """
-        return self._fit(X, y, self._read_targets(X, y, sample_weight))
+        labels = self._read_targets(X, y, sample_weight)
+        return self._fit(X, y, labels, label_holders)
 
     def predict(self, X):
         """Predict targets in their own units.

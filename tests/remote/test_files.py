@@ -28,6 +28,7 @@ from skvfl import (
     SplitNNClassifier,
     TabVFLClassifier,
     VFedSecClassifier,
+    VFLBoostingClassifier,
 )
 from skvfl._random import branch, deal
 from skvfl.alignment import align
@@ -365,6 +366,7 @@ MANY_ROUNDS = {
     "vFedSec": VFedSecClassifier(**SHORT),
     "TabVFL": TabVFLClassifier(**SHORT),
     "FedOnce": FedOnceClassifier(n_split_epochs=1, **SHORT),
+    "Boosting": VFLBoostingClassifier(max_iter=2),
 }
 
 

@@ -18,6 +18,7 @@ from skvfl import (
     SplitNNClassifier,
     TabVFLClassifier,
     VFedSecClassifier,
+    VFLBoostingClassifier,
     connect,
 )
 from skvfl.exceptions import PartyError, RefusedError
@@ -35,7 +36,14 @@ METHODS = {
         random_state=0, pretraining_epochs=1, n_steps=2, missing_party="raise"
     ),
 }
-each_method = pytest.mark.parametrize("name", METHODS)
+METHODS["Boosting"] = VFLBoostingClassifier(max_leaf_nodes=4)
+each_method = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "Boosting" else name
+        for name in METHODS
+    ],
+)
 first_method = pytest.mark.parametrize(
     "name",
     [
@@ -67,11 +75,17 @@ class Losing:
         pass
 
 
+def lasts(estimator, n_epochs):
+    """So many epochs, or iterations."""
+    counts = "max_iter" if hasattr(estimator, "max_iter") else "max_epochs"
+    return estimator.set_params(**{counts: n_epochs})
+
+
 def expected(estimator, *n_epochs):
     """What a simulation gives that trains for so many epochs, one fit after another."""
     together = clone(estimator).set_params(parties=TOGETHER, warm_start=True)
     for n in n_epochs:
-        together.set_params(max_epochs=n).fit(X, Y)
+        lasts(together, n).fit(X, Y)
     return together.predict_proba(X)
 
 
@@ -101,7 +115,7 @@ def test_a_fit_goes_on_from_the_last_epoch_that_all_have_kept(name, lost, tmp_pa
     with partners(tmp_path, {"shop": TABLE}, **there) as path:
         link = connect(path)
         link.agree(BANK["customer"])
-        estimator.set_params(parties=link, max_epochs=N_EPOCHS)
+        lasts(estimator, N_EPOCHS).set_params(parties=link)
         fit = estimator.set_callbacks(Losing(lost, REACHED)).fit
         with pytest.raises(PartyError, match="'shop': its connection was lost") as info:
             fit(BANK, Y)
@@ -115,7 +129,7 @@ def test_a_fit_goes_on_from_the_last_epoch_that_all_have_kept(name, lost, tmp_pa
         # A list of ids, and two epochs.
         assert models(tmp_path) == 3
         estimator.set_callbacks().set_params(warm_start=True)
-        estimator.set_params(max_epochs=N_EPOCHS - REACHED).fit(BANK, Y)
+        lasts(estimator, N_EPOCHS - REACHED).fit(BANK, Y)
         assert estimator.n_iter_ == N_EPOCHS
         after = expected(METHODS[name], REACHED, N_EPOCHS - REACHED)
         np.testing.assert_array_equal(estimator.predict_proba(BANK), after)
@@ -203,7 +217,7 @@ def test_scores_of_every_epoch(name, tmp_path):
         scores = {}
         for parties, table in ((connect(path), BANK), (TOGETHER, X)):
             monitor = ScoringMonitor(scoring="neg_log_loss")
-            estimator = clone(METHODS[name]).set_params(parties=parties, max_epochs=3)
+            estimator = lasts(clone(METHODS[name]), 3).set_params(parties=parties)
             estimator.set_callbacks(monitor).fit(table, Y)
             scores[len(scores)] = [
                 each["neg_log_loss"] for each in monitor.get_logs().data
@@ -276,8 +290,8 @@ def test_a_partner_that_is_killed_goes_on_after_its_restart(name, tmp_path):
     with Process(tmp_path, "shop", TABLE, **there) as shop:
         link = connect(bank_file(tmp_path, ["shop"], {"shop": shop.port}))
         link.agree(BANK["customer"])
-        estimator = clone(METHODS[name]).set_params(
-            parties=link, max_epochs=N_EPOCHS, warm_start=True
+        estimator = lasts(clone(METHODS[name]), N_EPOCHS).set_params(
+            parties=link, warm_start=True
         )
         kill = Losing(lambda: shop.signal(signal.SIGKILL), REACHED, seconds=2)
         with pytest.raises(PartyError, match="'shop': its connection was lost"):
@@ -287,7 +301,7 @@ def test_a_partner_that_is_killed_goes_on_after_its_restart(name, tmp_path):
         with pytest.raises(PartyError, match="nobody listens"):
             estimator.predict(BANK)
         shop.start()
-        estimator.set_callbacks().set_params(max_epochs=N_EPOCHS - REACHED)
+        lasts(estimator, N_EPOCHS - REACHED).set_callbacks()
         answers = estimator.fit(BANK, Y).predict_proba(BANK)
     after = expected(METHODS[name], REACHED, N_EPOCHS - REACHED)
     np.testing.assert_array_equal(answers, after)
