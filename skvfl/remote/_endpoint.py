@@ -30,7 +30,7 @@ from skvfl.federation._party import LOGGER, serves
 from skvfl.federation._transport import lent
 
 # The first message says it, and whoever speaks another one is told both.
-PROTOCOL = 1
+PROTOCOL = 2
 HELLO, KEEP, SAY_ROWS = "hello", "keep", "say_rows"
 KEEP_EPOCH = "keep_epoch"
 # Ids are compared by a party of this role, which every peer may ask for; what is

@@ -18,15 +18,15 @@ from skvfl._base import (
 )
 from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
+from skvfl.federation._replies import NOTHING, NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_finite_rows, check_rows
 from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
 from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
 
 
-def split_step(session, active, passive, widths, start, stop):
-    """One batch of split learning: a round of activations, and one of gradients.
+def split_epoch(session, active, passive, widths, batches):
+    """The batches of an epoch of split learning.
 
     Parameters
     ----------
@@ -38,20 +38,33 @@ def split_step(session, active, passive, widths, start, stop):
         The parties that send them.
     widths : dict of str to int
         How many numbers for each row.
-    start, stop : int
-        Bounds of the batch in the epoch's order of the rows.
+    batches : list of tuple of int
+        Bounds of each batch in the epoch's order of the rows.
 
     Returns
     -------
-    step : dict
-        ``loss``, and ``weight``, what the rows weigh together.
+    steps : list of dict
+        Of each batch ``loss``, and ``weight``, what the rows weigh together.
     """
+    steps = [_split_step(session, active, passive, widths, *each) for each in batches]
+    # What the last batch has left to it, for which no other one is waited for.
+    session.tell("step", to=[active])
+    return steps
+
+
+def _split_step(session, active, passive, widths, start, stop):
+    """One batch: a round of activations, and one of gradients."""
     session.begin_round()
     batch = {"start": start, "stop": stop}
     # A reply's shape is declared before it is asked for, so that the wire refuses any
     # other and a party can neither crash the active one nor fill its memory.
     expected, report = _expected(tuple(widths.items()), stop - start)
-    received = session.call("forward", to=passive, reply=expected, **batch)
+    # The active party is asked as well. It keeps its answer, and does what nobody waits
+    # for while the others compute, and their answers are under way: its own way back
+    # through the batch before, and its own activations.
+    everybody = {**expected, active: NOTHING}
+    received = session.call("forward", to=everybody, reply=everybody, **batch)
+    del received[active]
     # The session has looked at their shapes.
     check_finite_rows(received)
     step = session.ask(active, "learn", reply=report, received=received, **batch)
@@ -194,10 +207,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             task = course.begin("epoch", may_end=True)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
             session.tell("begin_epoch", to={*passive, active}, **shuffle)
-            steps = [
-                split_step(session, active, passive, widths, start, stop)
-                for start, stop in batches
-            ]
+            steps = split_epoch(session, active, passive, widths, batches)
             self.loss_curve_.append(epoch_loss(steps))
             # Here and not at the end, so that a fit that diverges ends at once.
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)

@@ -83,6 +83,24 @@ class Activations:
 
 
 @dataclass
+class OwnActivations:
+    """Of the active party, which keeps them; None where it has no columns."""
+
+    after: ClassVar = "forward"
+    cut: torch.Tensor | None
+    tape: tuple | None
+
+
+@dataclass
+class Undone:
+    """Of the active party's step on a batch: the way back to its own columns."""
+
+    after: ClassVar = "learn"
+    tape: tuple | None
+    gradient: torch.Tensor | None
+
+
+@dataclass
 class Best:
     """Copies of the models that did best on held-out rows."""
 
@@ -554,28 +572,53 @@ class TopParty(BottomParty):
         self.hold(lessons)
 
     @operation
+    def forward(self, start, stop):
+        """Its own activations of one batch, which stay here."""
+        # Nothing that the others wait for is done here, so it may take the time that
+        # they need for their own.
+        self.step()
+        rows = self.held(Epoch).order[start:stop]
+        own = (None, None) if self._transformer is None else self._activate(rows)
+        self.hold(OwnActivations(*own))
+
+    @operation
     def learn(self, start, stop, received):
-        """One step on a batch: its loss and weight, and gradients of what was sent."""
+        """Loss and weight of a batch, and gradients of what was sent.
+
+        Its own models move when the next batch, or :meth:`step`, is asked for.
+        """
         rows = self.held(Epoch).order[start:stop]
         trainer = self.held(Training).trainer
+        own = self.held(OwnActivations)
+        self.drop(OwnActivations)
         cuts = {name: tensor(sent) for name, sent in received.items()}
-        if self._transformer is not None:
-            cuts[self.name], tape = self._activate(rows)
+        if own.cut is not None:
+            cuts[self.name] = own.cut
         parts = [cuts[name] for name in self._names]
         combined = AGGREGATIONS[self._aggregation](parts)
         outputs, top_tape = trainer.forward("_top", combined, further=True)
         report, gradient = self.held(Lessons).learn(outputs, rows)
-        # Before the step: gradients are of the models as the batch met them.
+        # Gradients are of the models as the batch met them.
         gradient = trainer.backward(top_tape, gradient)
         separate = GRADIENTS[self._aggregation]
         gradients = dict(zip(self._names, separate(gradient, parts), strict=True))
-        if self._transformer is not None:
-            trainer.backward(tape, gradients.pop(self.name))
-        trainer.step()
+        self.hold(Undone(own.tape, gradients.pop(self.name, None)))
         if self.holds(GradientNoise):
             gradients = self.held(GradientNoise).on(gradients)
         gradients = {name: each.numpy() for name, each in gradients.items()}
         return {**report, "gradients": gradients}
+
+    @operation
+    def step(self):
+        """Move its own models by the batch that was learnt from last."""
+        if not self.holds(Undone):
+            return
+        undone = self.held(Undone)
+        self.drop(Undone)
+        trainer = self.held(Training).trainer
+        if undone.tape is not None:
+            trainer.backward(undone.tape, undone.gradient)
+        trainer.step()
 
     @operation
     def evaluate(self, start, stop, received):

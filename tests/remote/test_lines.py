@@ -174,11 +174,38 @@ def test_what_is_wrong_with_its_files_is_said_at_home(folder):
 def test_long_frames_cross_in_pieces():
     size = _grpc._PIECE
     frames = [bytes(n) for n in (0, 1, size - 1, size, size + 1, 3 * size)]
-    messages = [*_grpc.in_pieces(frames)]
+    messages = [*_grpc.in_pieces([each] for each in frames)]
     assert len(messages) == 1 + 1 + 1 + 1 + 2 + 3
     assert [*_grpc.joined("bank", messages, lambda: 3 * size)] == frames
     with pytest.raises(PartyError, match=f"'bank': .* more than {size} bytes"):
         [*_grpc.joined("bank", messages, lambda: size)]
+
+
+def test_small_frames_travel_together():
+    frames = [b"backward", b"forward", b""]
+    (message,) = _grpc.in_pieces([frames])
+    joined = _grpc.joined("bank", [message, _grpc._LAST + b"next"], lambda: 8)
+    assert [*joined] == [*frames, b"next"]
+    # Large ones do not, and come in the same order.
+    frames = [bytes(_grpc._PIECE), b"forward"]
+    messages = [*_grpc.in_pieces([frames])]
+    assert len(messages) == 2
+    assert [*_grpc.joined("bank", messages, lambda: _grpc._PIECE)] == frames
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b"\2", "cut short"),
+        (b"\2\4\0\0\0four", "cut short"),
+        (b"\2\4\0\0\0fo", "cut short"),
+        (b"\2\xff\xff\xff\xfffour\0next", "more than 8 bytes"),
+        (b"\2\4\0\0\0four\0" + bytes(9), "more than 8 bytes"),
+    ],
+)
+def test_frames_that_do_not_fit_into_their_message_are_refused(message, why):
+    with pytest.raises(PartyError, match=f"'bank': it sent a message .*{why}"):
+        [*_grpc.joined("bank", [message], lambda: 8)]
 
 
 @pytest.fixture
@@ -196,9 +223,9 @@ def test_nobody_is_listened_to_at_length_before_a_run_is_opened(asking, greets):
     taken = []
     object.__setattr__(organisation.policy._rules["bank"], "max_ids", 1000)
 
-    def in_pieces(frames):
+    def in_pieces(groups):
         """More and more of one frame, as long as the shop takes it in."""
-        for frame in frames:
+        for (frame,) in groups:
             if frame != b"long":
                 yield _grpc._LAST + frame
                 continue
