@@ -12,7 +12,7 @@ from _bank_and_telecom import ALLOW, COLUMNS, make_folders
 from skvfl import NoiseAsTargetsEncoder
 from skvfl.exceptions import ConfigurationError, RefusedError
 from skvfl.federation._settings import in_words, settings_of
-from skvfl.remote import _policy
+from skvfl.remote import _counts
 from skvfl.remote._config import METHODS, PartyConfig
 from skvfl.remote._policy import OPERATIONS, Policy
 
@@ -252,7 +252,7 @@ def test_counts_outlive_a_restart_and_end_with_the_day(make, monkeypatch):
         policy.check_prediction("bank", 41)
     make(rows_per_day=100).check_prediction("bank", 40)
     assert policy.terms("bank")["predicted rows left today"] == 0
-    monkeypatch.setattr(_policy, "_day", lambda: "2999-01-01")
+    monkeypatch.setattr(_counts, "_day", lambda: "2999-01-01")
     ask(make(fits_per_day=2))
     policy.check_prediction("bank", 100)
 
@@ -406,7 +406,7 @@ def test_split_epochs_are_added_to_what_the_fit_spent(make):
 def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
     policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
     day = iter(range(1000))
-    monkeypatch.setattr(_policy, "_day", lambda: f"day {next(day)}")
+    monkeypatch.setattr(_counts, "_day", lambda: f"day {next(day)}")
     n_fits = 0
     with contextlib.suppress(RefusedError):
         while n_fits < 20:
