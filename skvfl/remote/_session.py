@@ -131,6 +131,7 @@ class RemoteSession(Session):
         self._home = {member.name: member for member in members}
         self._partners: dict[str, _Partner] = {}
         self._opened: dict[str, Mapping[str, Any]] = {}
+        self._meanwhile: Callable[[], object] | None = None
         try:
             for name in self.names:
                 if name not in self._home:
@@ -206,9 +207,26 @@ class RemoteSession(Session):
         """Names of the parties whose connection was lost in a call that skips them."""
         return {name for name, partner in self._partners.items() if partner.lost}
 
+    def _exchange_meanwhile(
+        self,
+        requests: Mapping[str, Any],
+        skip_late: bool,
+        meanwhile: Callable[[], object],
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        self._meanwhile = meanwhile
+        return self._exchange(requests, skip_late)
+
+    def _do_meanwhile(self) -> None:
+        """What else there is to do once others have been asked."""
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+
     def _exchange(
         self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        # Of this call; there may be another one meanwhile.
+        expectations = self._expected
         if skip_late:
             late = self.late()
             requests = {n: each for n, each in requests.items() if n not in late}
@@ -220,7 +238,7 @@ class RemoteSession(Session):
         for name, request in requests.items():
             if name in self._partners:
                 operation, arguments = request
-                expected = self._expected[name]
+                expected = expectations[name]
                 sent[name] = self._partners[name].ask(operation, expected, **arguments)
         if self._home.keys() & requests.keys():
             # What is done here takes time, in which nobody need stand still.
@@ -231,11 +249,12 @@ class RemoteSession(Session):
             for name, request in requests.items()
             if name in self._home
         }
+        self._do_meanwhile()
         for name in requests:
             if name not in self._partners:
                 continue
             partner = self._partners[name]
-            if self._expected[name] is NOTHING:
+            if expectations[name] is NOTHING:
                 # It does what comes next after this, so nobody has to wait; an error
                 # arrives before the next answer that is waited for.
                 exchanged[name] = None, sent[name], (0, False)

@@ -18,7 +18,7 @@ from skvfl._base import (
 )
 from skvfl._random import branch, int_seed, seed_sequence
 from skvfl._sklearn import Interval, StrOptions, _fit_context, _num_samples
-from skvfl.federation._replies import NOTHING, NUMBER, OWN_WIDTH, Rows, learnt, rows_of
+from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_finite_rows, check_rows
 from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
@@ -47,8 +47,8 @@ def split_epoch(session, active, passive, widths, batches):
         Of each batch ``loss``, and ``weight``, what the rows weigh together.
     """
     steps = [_split_step(session, active, passive, widths, *each) for each in batches]
-    # What the last batch has left to it, for which no other one is waited for.
-    session.tell("step", to=[active])
+    # What the last batch has left to it.
+    session.tell("catch_up", to=[active])
     return steps
 
 
@@ -59,15 +59,19 @@ def _split_step(session, active, passive, widths, start, stop):
     # A reply's shape is declared before it is asked for, so that the wire refuses any
     # other and a party can neither crash the active one nor fill its memory.
     expected, report = _expected(tuple(widths.items()), stop - start)
-    # The active party is asked as well. It keeps its answer, and does what nobody waits
-    # for while the others compute, and their answers are under way: its own way back
-    # through the batch before, and its own activations.
-    everybody = {**expected, active: NOTHING}
-    received = session.call("forward", to=everybody, reply=everybody, **batch)
-    del received[active]
+    received = session.call(
+        "forward",
+        to=passive,
+        reply=expected,
+        # What nobody waits for the active party does while the others compute: its own
+        # way back through the batch before, and its own activations of this one.
+        meanwhile=partial(session.tell, "catch_up", to=[active], **batch),
+        **batch,
+    )
     # The session has looked at their shapes.
     check_finite_rows(received)
-    step = session.ask(active, "learn", reply=report, received=received, **batch)
+    learn = {"received": received, "later": True, **batch}
+    step = session.ask(active, "learn", reply=report, **learn)
     # Each party is told its own gradient alone: the others' depend on their columns.
     session.begin_round()
     gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}

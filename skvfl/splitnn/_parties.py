@@ -84,11 +84,11 @@ class Activations:
 
 @dataclass
 class OwnActivations:
-    """Of the active party, which keeps them; None where it has no columns."""
+    """Of the active party, which keeps them."""
 
-    after: ClassVar = "forward"
-    cut: torch.Tensor | None
-    tape: tuple | None
+    after: ClassVar = "catch_up"
+    cut: torch.Tensor
+    tape: tuple
 
 
 @dataclass
@@ -572,52 +572,67 @@ class TopParty(BottomParty):
         self.hold(lessons)
 
     @operation
-    def forward(self, start, stop):
-        """Its own activations of one batch, which stay here."""
-        # Nothing that the others wait for is done here, so it may take the time that
-        # they need for their own.
-        self.step()
-        rows = self.held(Epoch).order[start:stop]
-        own = (None, None) if self._transformer is None else self._activate(rows)
-        self.hold(OwnActivations(*own))
+    def catch_up(self, start=None, stop=None):
+        """Do what was put off, and what can be done ahead of a batch's activations.
+
+        Parameters
+        ----------
+        start, stop : int, default=None
+            Bounds of the batch that is learnt from next.
+        """
+        if self.holds(Undone):
+            undone = self.held(Undone)
+            self.drop(Undone)
+            self._move(undone.tape, undone.gradient)
+        if start is not None and self._transformer is not None:
+            rows = self.held(Epoch).order[start:stop]
+            self.hold(OwnActivations(*self._activate(rows)))
 
     @operation
-    def learn(self, start, stop, received):
-        """Loss and weight of a batch, and gradients of what was sent.
+    def learn(self, start, stop, received, later=False):
+        """One step on a batch: its loss and weight, and gradients of what was sent.
 
-        Its own models move when the next batch, or :meth:`step`, is asked for.
+        Parameters
+        ----------
+        start, stop : int
+            Bounds of the batch.
+        received : dict of str to ndarray
+            Activations by party.
+        later : bool, default=False
+            Whether its own models move when :meth:`catch_up` is asked for, so that
+            nobody waits for that.
         """
+        if not self.holds(OwnActivations):
+            self.catch_up(start, stop)
         rows = self.held(Epoch).order[start:stop]
         trainer = self.held(Training).trainer
-        own = self.held(OwnActivations)
-        self.drop(OwnActivations)
-        cuts = {name: tensor(sent) for name, sent in received.items()}
-        if own.cut is not None:
-            cuts[self.name] = own.cut
+        cuts, tape = {name: tensor(sent) for name, sent in received.items()}, None
+        if self._transformer is not None:
+            own = self.held(OwnActivations)
+            self.drop(OwnActivations)
+            cuts[self.name], tape = own.cut, own.tape
         parts = [cuts[name] for name in self._names]
         combined = AGGREGATIONS[self._aggregation](parts)
         outputs, top_tape = trainer.forward("_top", combined, further=True)
         report, gradient = self.held(Lessons).learn(outputs, rows)
-        # Gradients are of the models as the batch met them.
+        # Before the step: gradients are of the models as the batch met them.
         gradient = trainer.backward(top_tape, gradient)
         separate = GRADIENTS[self._aggregation]
         gradients = dict(zip(self._names, separate(gradient, parts), strict=True))
-        self.hold(Undone(own.tape, gradients.pop(self.name, None)))
+        gradient = gradients.pop(self.name, None)
+        if later:
+            self.hold(Undone(tape, gradient))
+        else:
+            self._move(tape, gradient)
         if self.holds(GradientNoise):
             gradients = self.held(GradientNoise).on(gradients)
         gradients = {name: each.numpy() for name, each in gradients.items()}
         return {**report, "gradients": gradients}
 
-    @operation
-    def step(self):
-        """Move its own models by the batch that was learnt from last."""
-        if not self.holds(Undone):
-            return
-        undone = self.held(Undone)
-        self.drop(Undone)
+    def _move(self, tape, gradient):
         trainer = self.held(Training).trainer
-        if undone.tape is not None:
-            trainer.backward(undone.tape, undone.gradient)
+        if tape is not None:
+            trainer.backward(tape, gradient)
         trainer.step()
 
     @operation
