@@ -320,7 +320,8 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         """
         # By path and not by counting spawns, so that no purpose depends on which others
         # asked before it.
-        roots = {what: branch(root, *path) for what, path in self._streams.items()}
+        secret = self._secret_root(root)
+        roots = {what: branch(secret, *path) for what, path in self._streams.items()}
         # A seed of the partitioner's own wins, as it does where it is used by itself.
         if "prepare" in roots:
             roots["prepare"] = self.partition_._root(roots["prepare"])
@@ -335,6 +336,19 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             machine = self._machine(name)
             home.append(Member(name, holding, dealt[name], **machine))
         return Roster(home, self._rows_elsewhere(X), sizes)
+
+    def _secret_root(self, root):
+        """Where secrets of members at home branch off: weights, noise, drawn labels.
+
+        Of a simulation that is everybody's root. An organisation draws its own from the
+        operating system, because others may guess a seed, and would know them all.
+        """
+        return root if self._deals_secrets else np.random.SeedSequence()
+
+    @property
+    def _deals_secrets(self):
+        """Whether ``random_state`` decides what members at home keep secret."""
+        return not isinstance(self.parties, Federation) or self.parties.deals_secrets
 
     def _rows_elsewhere(self, X):
         return self.parties.rows(X) if isinstance(self.parties, Federation) else None
@@ -803,7 +817,12 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         elif before is None:
             # It was without a budget, and all that gradients say has been shown.
             before = math.inf
+        else:
+            # A fit that went on from there as well, and failed, was about them, too.
+            before += self.__dict__.pop("label_epsilon_lost_", 0.0)
         self.label_epsilon_ = before + float(self.label_epsilon)
+        # From now on others may learn from them, even if the fit fails.
+        self._spending = float(self.label_epsilon)
 
     def _read_classes(self, X, y, sample_weight, class_weight):
         """Labels of classes, for the active party; sets ``classes_``."""

@@ -40,7 +40,14 @@ from skvfl.remote._grpc import Server, reach
 # Partners with seeds, and in processes of their own, are played as in the tests.
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "remote"))
 
-from _partners import Process, bank_file, exchange_keys, partners, split_table
+from _partners import (
+    Process,
+    bank_file,
+    exchange_keys,
+    partners,
+    seeded,
+    split_table,
+)
 
 N_OWN = 4
 SPREAD = [0.25, 0.75]
@@ -160,7 +167,7 @@ def equal_bits():
             tempfile.TemporaryDirectory() as folder,
             partners(Path(folder), {"shop": table}, **there) as path,
         ):
-            link = connect(path)
+            link = seeded(connect(path))
             for name, kind in kinds.items():
                 params = dict(METHODS[name][2], random_state=0)
                 if name == "RAP":

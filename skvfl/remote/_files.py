@@ -69,8 +69,8 @@ class Files(Link):
         return f"connect({str(self.path)!r}, {named})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind, given = super().__reduce__()
-        return kind, (*given, self.folder)
+        kind, given, *more = super().__reduce__()
+        return kind, (*given, self.folder), *more
 
     def mailbox(self, name: str) -> Mailbox:
         """Where plans for a partner are written, and its replies are looked for."""

@@ -178,7 +178,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _make_server(self, root):
         """The server's half, which is made where the protocol runs."""
         # By name, like those of the clients, so that no stream leads to another.
-        streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
+        secret = branch(self._secret_root(root), *self._streams["models"])
+        streams = deal({"models": secret}, [SERVER])
         nothing = Holding(np.empty((0, 0)))
         own = self._own_ring(SERVER)
         home = Member(SERVER, nothing, streams[SERVER], own, **self._machine(SERVER))
@@ -192,7 +193,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """A member for each client, with the rows that the simulation deals it."""
         roster = super()._make_members(X, root, labels)
         # Not below the party's name, so that the order is the one it always was.
-        order = one_way(branch(root, 2, 1))
+        order = one_way(branch(self._secret_root(root), 2, 1))
         home, sizes, n_rows = [], {}, len(labels.values)
         for party in roster.home:
             # Only simulations have several clients of one party, and deal its rows.
