@@ -394,7 +394,10 @@ class Endpoint:
         """Look whether a run is allowed; what it is called in the audit log."""
         role = arguments.get("role")
         if role is None:
-            self._role, self._serves = self._role_of(arguments.get("model")), True
+            model = arguments.get("model")
+            self._role, self._serves = self._role_of(model), True
+            fitted = self._member.kept.about(model).get("settings")
+            self._policy.check_model(peer, self._role, fitted)
             self._policy.check_prediction(peer, n_rows)
             return "predict"
         if not isinstance(role, str):

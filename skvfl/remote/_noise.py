@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, NoReturn
 
 from skvfl.exceptions import RefusedError
@@ -32,9 +33,32 @@ class NoiseRules:
         self, rule: Allowance, role: str, said: Mapping[str, Any], n_rows: int
     ) -> Any:
         """Refuse a fit with too little noise; its noisy steps, if they count."""
+        self.check_cut(rule, role, said)
         run = self._run_of_fit(rule, role, said)
         self._check_steps(rule, said, n_rows)
         return run
+
+    def check_cut(self, rule: Allowance, role: str, said: Mapping[str, Any]) -> None:
+        """Refuse to send rows, in a fit or of a model, without noise enough on them."""
+        if role == "fedonce.split":
+            self._check_split(rule)
+        if role not in ("fedonce.guest", "splitnn.passive"):
+            return
+        noise = _number(said.get("representation_noise"), 0.0)
+        if not noise >= rule.min_noise:
+            self._refuse(
+                f"representation_noise={noise:g} is less than the smallest that is "
+                f"allowed, {rule.min_noise:g}"
+            )
+        if role == "fedonce.guest" and rule.min_noise > 0:
+            self._check_range(said["local_encoder"])
+        if role == "splitnn.passive" and rule.max_norm is not None:
+            norm = _number(said.get("max_representation_norm"), inf)
+            if not norm <= rule.max_norm:
+                self._refuse(
+                    f"max_representation_norm={norm:g} is more than the largest that "
+                    f"is allowed, {rule.max_norm:g}"
+                )
 
     def check_operation(
         self, peer: str, rule: Allowance, operation: str, arguments: Mapping[str, Any]
@@ -63,21 +87,7 @@ class NoiseRules:
     def _run_of_fit(
         self, rule: Allowance, role: str, said: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        if role == "fedonce.split":
-            self._check_split(rule)
-        if role != "fedonce.guest":
-            return None
-        noise = said.get("representation_noise")
-        if isinstance(noise, bool) or not isinstance(noise, int | float):
-            noise = 0.0
-        if not noise >= rule.min_noise:
-            self._refuse(
-                f"representation_noise={noise:g} is less than the smallest that is "
-                f"allowed, {rule.min_noise:g}"
-            )
-        if rule.min_noise > 0:
-            self._check_range(said["local_encoder"])
-        if rule.max_epsilon is None:
+        if role != "fedonce.guest" or rule.max_epsilon is None:
             return None
         encoder = said["local_encoder"]
         if encoder["name"] == "RandomFeaturesEncoder":
@@ -178,3 +188,10 @@ class NoiseRules:
                     f"with this fit epsilon={total:.3g} at delta={rule.delta:g} is "
                     f"spent on all fits so far, and {most:g} is allowed in total"
                 )
+
+
+def _number(said: Any, otherwise: float) -> float:
+    """What is said, if that is a number."""
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return otherwise
+    return said

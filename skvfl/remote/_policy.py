@@ -225,6 +225,26 @@ class Policy:
         rule = self._rule(peer)
         self._count(peer, {"predicted rows": (n_rows, rule.rows_per_day)})
 
+    def check_model(self, peer: str, role: str, settings: Any) -> None:
+        """Refuse to answer with a model whose noise was allowed once, and is not now.
+
+        Parameters
+        ----------
+        peer : str
+            Who asks.
+        role : str
+            In which the model was fitted.
+        settings : dict or None
+            With which it was fitted, in words.
+
+        Raises
+        ------
+        RefusedError
+            With what is allowed.
+        """
+        rule = self._rule(peer)
+        self._noise.check_cut(rule, role, settings or {})
+
     def check_alignment(self, peer: str, n_ids: int) -> None:
         """Refuse to compare ids more often than is allowed in a day, and count.
 
