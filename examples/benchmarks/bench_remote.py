@@ -36,6 +36,7 @@ from skvfl.federation import _wire
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import pack_request, read_reply
 from skvfl.remote._grpc import Server, reach
+from skvfl.remote._idle import Idle
 
 # Partners with seeds, and in processes of their own, are played as in the tests.
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "remote"))
@@ -203,6 +204,7 @@ class Echo:
     most_bytes = 1 << 20
 
     def __init__(self):
+        self.idle = Idle(3600)
         self.reply = np.ones((256, 64), np.float32)
 
     def endpoint(self, peer):

@@ -196,6 +196,8 @@ class PartyConfig:
     device : str, default="cpu"
         Where it trains its networks when it is asked, as torch names it; no peer can
         say so.
+    idle_minutes : float, default=60.0
+        How long a peer may ask for nothing before its session is ended.
     path : Path
         The file that said all this.
     """
@@ -212,6 +214,7 @@ class PartyConfig:
     active: bool = False
     partners: dict[str, Path] = field(default_factory=dict)
     device: str = "cpu"
+    idle_minutes: float = 60.0
     path: Path = field(default=Path())
 
     @classmethod
@@ -309,6 +312,7 @@ class _Reader:
             "audit": self._path,
             "active": _yes_or_no,
             "device": _text,
+            "idle_minutes": _number(0, _INFINITE, above=True),
             "table": self._table,
             "peers": self._peers,
             "partners": self._partners,

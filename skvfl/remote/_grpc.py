@@ -507,21 +507,23 @@ class Server:
         """A session in which the peer asks."""
         with self._peer(context) as name:
             try:
-                if self._organisation is None:
+                organisation = self._organisation
+                if organisation is None:
                     raise RefusedError(self._config.name, "refused: it answers nobody")
-                endpoint = self._organisation.endpoint(name)
+                endpoint = organisation.endpoint(name)
             except RefusedError as exc:
                 self._audit.record("refused", name, why=exc.message)
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
             frames = joined(name, requests, lambda: endpoint.most_bytes)
-            try:
-                yield from in_pieces(
-                    [answer] for f in frames if (answer := endpoint.answer(name, f))
-                )
-            except PartyError as exc:
-                yield from in_pieces([[endpoint.refuse(name, exc.message)]])
-            finally:
-                endpoint.close(name)
+            with organisation.idle.watching(endpoint, name, context.cancel):
+                try:
+                    yield from in_pieces(
+                        [answer] for f in frames if (answer := endpoint.answer(name, f))
+                    )
+                except PartyError as exc:
+                    yield from in_pieces([[endpoint.refuse(name, exc.message)]])
+                finally:
+                    endpoint.close(name)
 
     def _call(self, replies: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A peer has called, to be asked over its own connection."""
@@ -647,9 +649,10 @@ def _answer(organisation: Organisation, line: Line, first: bytes | None) -> None
     endpoint = organisation.endpoint(line.name)
     messages = chain([first or b""], iter(lambda: line.receive(None) or b"", None))
     try:
-        for frame in joined(line.name, messages, lambda: endpoint.most_bytes):
-            if answer := endpoint.answer(line.name, frame):
-                line.send(*in_pieces([[answer]]))
+        with organisation.idle.watching(endpoint, line.name, line.close):
+            for frame in joined(line.name, messages, lambda: endpoint.most_bytes):
+                if answer := endpoint.answer(line.name, frame):
+                    line.send(*in_pieces([[answer]]))
     except PartyError as exc:
         if line.is_lost:
             raise

@@ -1,6 +1,8 @@
 """Peers that send what nobody waits for, or call without end."""
 
 import contextlib
+import dataclasses
+import json
 import socket
 import threading
 import time
@@ -13,7 +15,7 @@ from _partners import bank_file, exchange_keys, free_port, partner_config
 from skvfl.exceptions import PartyError, RefusedError
 from skvfl.remote import _grpc
 from skvfl.remote._config import PartyConfig
-from skvfl.remote._endpoint import pack_hello, read_reply
+from skvfl.remote._endpoint import pack_hello, pack_request, read_reply
 from skvfl.remote._grpc import CALL, Line, Server, dial
 from skvfl.remote._organisation import Organisation
 
@@ -260,3 +262,98 @@ def test_who_calls_does_not_listen_at_length_either(calling):
     with pytest.raises(RefusedError, match="more than 65536 bytes, which is too long"):
         read_reply("shop", line.receive(20), 0, "hello")
     line.close()
+
+
+def hasty(organisation, seconds):
+    """The same organisation, which has less patience with silence."""
+    minutes = seconds / 60
+    config = dataclasses.replace(organisation.config, idle_minutes=minutes)
+    return Organisation(config, TABLE)
+
+
+def opening(number):
+    settings = {"bottom": [4], "cut_width": 2, "lr": 0.1}
+    said = {"role": "splitnn.passive", "settings": settings, "rows": np.arange(9)}
+    return pack_request(number, "open", **said)
+
+
+def events(organisation):
+    lines = organisation.config.audit.read_text().splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+@pytest.mark.parametrize("dials", [False, True])
+def test_a_session_that_is_silent_is_ended_and_its_table_dropped(folder, dials):
+    port, stop, made = free_port(), threading.Event(), []
+    path = bank_file(folder, ["shop"], {"shop": port})
+    there = {}
+    if dials:
+        path = bank_file(folder, ["shop"], listen=f"localhost:{port}")
+        there = {"dial": True, "address": f"localhost:{port}"}
+    organisation = hasty(shop(folder, **there), 0.4)
+    if not dials:
+        config = dataclasses.replace(organisation.config, listen=f"localhost:{port}")
+        organisation.config = config
+    endpoint = organisation.endpoint
+    organisation.endpoint = lambda peer: made.append(endpoint(peer)) or made[-1]
+    ready = threading.Event()
+    run = threading.Thread(
+        target=_grpc.run, args=(organisation, stop, lambda port: ready.set())
+    )
+    run.start()
+    ready.wait(10)
+    bank = PartyConfig.load(path)
+    line = _grpc.reach(bank, "shop", 10)
+    line.send(pack_hello(0))
+    read_reply("shop", line.receive(10), 0, "hello")
+    (session,) = made
+    assert session._member.holding.n_rows == len(TABLE)
+    deadline = time.monotonic() + 10
+    while not session.is_over and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert session.is_over
+    assert session._member.holding.n_rows == 0
+    assert events(organisation)[-2:] == ["idle", "end"]
+    # Whoever comes back soon is told, and later nobody is there.
+    line.send(opening(1))
+    with pytest.raises(PartyError, match=r"nothing was asked for in .* begin"):
+        read_reply("shop", line.receive(10), 1, "open")
+    with pytest.raises(PartyError, match=r"lost|ended"):
+        line.receive(10)
+    assert events(organisation)[-2:] == ["idle", "end"]
+    line.close()
+    stop.set()
+    run.join(10)
+
+
+def test_who_computes_or_asks_is_not_silent(folder):
+    organisation = hasty(shop(folder), 0.2)
+    endpoint = organisation.endpoint("bank")
+    with organisation.idle.watching(endpoint, "bank", endpoint.close):
+        for _ in range(10):
+            endpoint._lock.acquire()
+            time.sleep(0.06)
+            endpoint._heard = time.monotonic()
+            endpoint._lock.release()
+            time.sleep(0.06)
+        assert not endpoint.is_over
+        endpoint._heard -= 0.2
+        deadline = time.monotonic() + 10
+        while not endpoint.is_over and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert endpoint.is_over
+
+
+def test_more_sessions_than_are_let_in_are_refused_in_words(asking, monkeypatch):
+    ask, organisation = asking
+    monkeypatch.setattr(_grpc, "_MOST_SESSIONS", 2)
+    lines = [ask() for _ in range(2)]
+    for line in lines:
+        line.send(pack_hello(0))
+        assert line.receive(10)
+    line = ask()
+    with pytest.raises(RefusedError, match="more than 2 sessions at once"):
+        line.receive(10)
+    assert "too many sessions at once" in organisation.config.audit.read_text()
+    for each in [*lines, line]:
+        each.close()
