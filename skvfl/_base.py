@@ -444,7 +444,12 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
         elif before is None:
             # It was without a budget, and all that gradients say has been shown.
             before = math.inf
+        else:
+            # A fit that went on from there as well, and failed, was about them, too.
+            before += self.__dict__.pop("label_epsilon_lost_", 0.0)
         self.label_epsilon_ = before + float(self.label_epsilon)
+        # From now on others may learn from them, even if the fit fails.
+        self._spending = float(self.label_epsilon)
 
     def _read_classes(self, X, y, sample_weight, class_weight):
         """Labels of classes, for the active party; sets ``classes_``."""

@@ -6,6 +6,7 @@ from dataclasses import fields
 from inspect import signature
 from threading import Lock
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvfl._random import branch, deal
@@ -55,7 +56,8 @@ class OpeningMixin:
         """
         # By path and not by counting spawns, so that no purpose depends on which others
         # asked before it.
-        roots = {what: branch(root, *path) for what, path in self._streams.items()}
+        secret = self._secret_root(root)
+        roots = {what: branch(secret, *path) for what, path in self._streams.items()}
         # A seed of the partitioner's own wins, as it does where it is used by itself.
         if "prepare" in roots:
             roots["prepare"] = self.partition_._root(roots["prepare"])
@@ -70,6 +72,19 @@ class OpeningMixin:
             machine = self._machine(name)
             home.append(Member(name, holding, dealt[name], **machine))
         return Roster(home, self._rows_elsewhere(X), sizes)
+
+    def _secret_root(self, root):
+        """Where secrets of members at home branch off: weights, noise, drawn labels.
+
+        Of a simulation that is everybody's root. An organisation draws its own from the
+        operating system, because others may guess a seed, and would know them all.
+        """
+        return root if self._deals_secrets else np.random.SeedSequence()
+
+    @property
+    def _deals_secrets(self):
+        """Whether ``random_state`` decides what members at home keep secret."""
+        return not isinstance(self.parties, Federation) or self.parties.deals_secrets
 
     def _rows_elsewhere(self, X):
         return self.parties.rows(X) if isinstance(self.parties, Federation) else None

@@ -67,18 +67,32 @@ def whole_or_unchanged(fit):
     enough, because every fit makes its fitted objects anew and none changes the old
     ones in place. A fit may leave attributes in ``_left`` that belong together all the
     same; the object then has those.
+
+    What a fit says in ``_spending`` has been spent on labels, whether it ends well or
+    not: where nothing else of it is left, it is added to ``label_epsilon_lost_``.
     """
 
     @functools.wraps(fit)
     def wrapper(self, *args, **kwargs):
         before = dict(vars(self))
         try:
-            return fit(self, *args, **kwargs)
-        except BaseException:
+            fitted = fit(self, *args, **kwargs)
+        except BaseException as exc:
             left = vars(self).pop("_left", None)
+            spent = vars(self).pop("_spending", 0.0)
+            now = before if left is None else {**vars(self), **left}
+            if spent and left is None:
+                lost = before.get("label_epsilon_lost_", 0.0) + spent
+                now = {**before, "label_epsilon_lost_": lost}
+                exc.add_note(
+                    f"This fit has spent label_epsilon={spent:g} on the labels, though "
+                    f"it has not ended; label_epsilon_lost_={lost:g} counts such fits."
+                )
             # One assignment, so that a second interrupt finds all or nothing.
-            self.__dict__ = before if left is None else {**vars(self), **left}
+            self.__dict__ = now
             raise
+        vars(self).pop("_spending", None)
+        return fitted
 
     return wrapper
 

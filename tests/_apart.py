@@ -27,6 +27,9 @@ class Apart(Federation):
     The first column of the table has the positions of the rows in the other's table.
     """
 
+    # Bits are compared with those of a simulation.
+    deals_secrets = True
+
     def __init__(self, names, elsewhere, address):
         self.names = names
         self.elsewhere = elsewhere

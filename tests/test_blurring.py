@@ -314,3 +314,48 @@ def test_weights_of_classes_are_refused_with_a_budget(table):
         )
         with pytest.raises(ValueError, match="class_weight cannot be used with label"):
             weighted.fit(*table)
+
+
+class Failing:
+    """Fails when an epoch ends."""
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        raise RuntimeError("the machine is switched off")
+
+    def teardown(self, estimator, context):
+        pass
+
+
+ALL = {**PRIVATE, "Boosting": skvfl.VFLBoostingClassifier(max_iter=2)}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_a_failed_fit_has_spent_on_labels_is_counted(name, table):
+    X, y = table
+    private = clone(ALL[name]).set_params(parties=2, label_epsilon=0.5)
+    for lost in (0.5, 1.0):
+        with pytest.raises(RuntimeError, match="switched off") as info:
+            private.set_callbacks(Failing()).fit(X, y)
+        assert "has spent label_epsilon=0.5" in info.value.__notes__[0]
+        assert private.label_epsilon_lost_ == lost
+        assert not hasattr(private, "label_epsilon_")
+    # Nothing of the budget is spent before others can have seen anything.
+    with pytest.raises(ValueError, match="y"):
+        private.fit(X, y[:-1])
+    assert private.label_epsilon_lost_ == 1.0
+    private.set_callbacks().fit(X, y)
+    assert (private.label_epsilon_, private.label_epsilon_lost_) == (0.5, 1.0)
+    assert guarantee(name, private, "passive", True).startswith("ε = 1.5 limits")
+    if "warm_start" in private.get_params():
+        private.set_params(warm_start=True).fit(X, y)
+        assert private.label_epsilon_ == 2.0
+        assert not hasattr(private, "label_epsilon_lost_")
+    with pytest.raises(RuntimeError):
+        private.set_params(label_epsilon=None).set_callbacks(Failing()).fit(X, y)
+    assert getattr(private, "label_epsilon_lost_", 1.0) == 1.0

@@ -36,11 +36,19 @@ from skvfl.federation import _wire
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import pack_request, read_reply
 from skvfl.remote._grpc import Server, reach
+from skvfl.remote._idle import Idle
 
 # Partners with seeds, and in processes of their own, are played as in the tests.
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "remote"))
 
-from _partners import Process, bank_file, exchange_keys, partners, split_table
+from _partners import (
+    Process,
+    bank_file,
+    exchange_keys,
+    partners,
+    seeded,
+    split_table,
+)
 
 N_OWN = 4
 SPREAD = [0.25, 0.75]
@@ -160,7 +168,7 @@ def equal_bits():
             tempfile.TemporaryDirectory() as folder,
             partners(Path(folder), {"shop": table}, **there) as path,
         ):
-            link = connect(path)
+            link = seeded(connect(path))
             for name, kind in kinds.items():
                 params = dict(METHODS[name][2], random_state=0)
                 if name == "RAP":
@@ -196,6 +204,7 @@ class Echo:
     most_bytes = 1 << 20
 
     def __init__(self):
+        self.idle = Idle(3600)
         self.reply = np.ones((256, 64), np.float32)
 
     def endpoint(self, peer):

@@ -101,12 +101,10 @@ class _BaseVFLBoosting(VFLEstimator):
             )
         with self._training(X, y, labels, self.max_iter) as (session, course):
             self._begin_curves()
-            self.__dict__.pop("label_epsilon_", None)
+            self._spend_on_labels()
             asked = (session, self._active, n_rows, class_weight, course)
             boost(self, *asked)
             self.n_iter_ = len(self.loss_curve_)
-            if self.label_epsilon is not None:
-                self.label_epsilon_ = float(self.label_epsilon)
         return self
 
     def _so_far(self, session):
@@ -209,6 +207,9 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
         Number of iterations.
     label_epsilon_ : float
         What was spent on the labels; only with a budget.
+    label_epsilon_lost_ : float
+        What fits of this estimator that failed or were interrupted, and left no model,
+        have spent on the labels, added up; only where there were any.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -248,7 +249,8 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
     as the leaves do. Sample weights, how many classes there are, which rows, and
     callbacks that stop training by true labels are not covered, every further ``fit``
     on the same rows spends ε again, and a ``random_state`` that others guess tells them
-    which labels are true: leave it at None where it matters.
+    which labels are true: leave it at None where it matters. Over
+    :func:`~skvfl.connect` labels are drawn from the operating system, whatever it is.
 
     Weights of rows do not move bins, as the parties do not have them.
 
@@ -449,6 +451,9 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         Number of iterations.
     label_epsilon_ : float
         What was spent on the labels; only with a budget.
+    label_epsilon_lost_ : float
+        What fits of this estimator that failed or were interrupted, and left no model,
+        have spent on the labels, added up; only where there were any.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog

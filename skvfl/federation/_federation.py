@@ -32,6 +32,10 @@ class Federation(Transport):
         All members, in the order of the protocol.
     one_round : bool
         Whether it carries one question to each member in a run, and no more.
+    deals_secrets : bool
+        Whether members at home draw their secrets from the ``random_state`` of the
+        estimator, as in a simulation, and not from the operating system. A seed can be
+        guessed, so this is for tests that compare bits, and False by default.
 
     See Also
     --------
@@ -46,6 +50,7 @@ class Federation(Transport):
 
     names: list[str]
     one_round: bool = False
+    deals_secrets: bool = False
 
     @abstractmethod
     def connect(

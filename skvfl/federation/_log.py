@@ -82,6 +82,11 @@ class CommunicationLog:
         # between protocols, and latency is paid once for each.
         self._round += 1
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a round has begun."""
+        return self._round > 0
+
     def record(
         self,
         sender: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -99,6 +99,7 @@ class Session(ABC):
         skip_late: bool = False,
         reply: Reply | Mapping[str, Reply] = ANYTHING,
         opening: bool = False,
+        meanwhile: Callable[[], object] | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
         """Ask parties for an operation.
@@ -124,6 +125,9 @@ class Session(ABC):
             What is expected of everybody's reply, or of each party's by its name.
         opening : bool, default=False
             Whether it is a part of opening the run, which comes before the first round.
+        meanwhile : callable, default=None
+            What else is to be done, by calls to other parties, and may be while the
+            answers of parties elsewhere are under way.
         **arguments : arrays, scalars, strings, lists and dicts
             Sent to every party asked.
 
@@ -160,7 +164,10 @@ class Session(ABC):
                 listener.request(self, operation, requests, opening)
             # Interrupts included: no party may keep its table, or its process, for a
             # run that nobody goes on with.
-            exchanged = self._exchange(requests, skip_late)
+            if meanwhile is None:
+                exchanged = self._exchange(requests, skip_late)
+            else:
+                exchanged = self._exchange_meanwhile(requests, skip_late, meanwhile)
         except BaseException:
             self._abort()
             raise
@@ -183,6 +190,18 @@ class Session(ABC):
             self._abort()
             raise
         return replies
+
+    def _exchange_meanwhile(
+        self,
+        requests: Mapping[str, Any],
+        skip_late: bool,
+        meanwhile: Callable[[], object],
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        """As :meth:`_exchange`, with something else to do that asks other parties."""
+        expected = self._expected
+        meanwhile()
+        self._expected = expected
+        return self._exchange(requests, skip_late)
 
     def ask(self, party: str, operation: str, **arguments: Any) -> Any:
         """Reply of one party; see :meth:`call`.

@@ -641,11 +641,11 @@ class HostParty(_SplitPart, TopParty):
         self._hold_steps(network, self._codec.row_loss, shapes, n_rows, **plan)
 
     @operation
-    def learn(self, start, stop, received):
+    def learn(self, start, stop, received, later=False):
         """As in split learning, on what was sent as the host standardises it."""
         cuts = {name: tensor(sent) for name, sent in received.items()}
         cuts = {name: cut.numpy() for name, cut in self._standardised(cuts).items()}
-        reply = super().learn(start, stop, cuts)
+        reply = super().learn(start, stop, cuts, later)
         gradients = {
             name: gradient / self._scales[name][1].numpy()
             for name, gradient in reply["gradients"].items()

@@ -45,7 +45,7 @@ from skvfl.fedonce._random_features import RandomFeaturesEncoder
 from skvfl.nn._steps import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite
 from skvfl.partition._transformers import require_transformer
-from skvfl.splitnn._estimator import split_step
+from skvfl.splitnn._estimator import split_epoch
 
 
 class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimator):
@@ -433,11 +433,9 @@ class _BaseFedOnce(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _split_epoch(self, session, seed, n_rows):
         """One pass of split learning, as SplitNN does it."""
         session.tell("begin_epoch", seed=seed, n_train=n_rows)
+        batches = batch_bounds(n_rows, self.batch_size)
         parties = self._active, self.answered_, self._widths
-        steps = [
-            split_step(session, *parties, *bounds)
-            for bounds in batch_bounds(n_rows, self.batch_size)
-        ]
+        steps = split_epoch(session, *parties, batches)
         self.loss_curve_.append(epoch_loss(steps))
         check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self._lr)
 

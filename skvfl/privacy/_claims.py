@@ -199,6 +199,7 @@ def guarantee(method, estimator, about, received):
         return NOTHING
     # Of all fits that this one went on from; infinite if one had no budget.
     spent = getattr(estimator, "label_epsilon_", math.inf)
+    spent += getattr(estimator, "label_epsilon_lost_", 0.0)
     if about == "passive" and spent < math.inf:
         said = f"ε = {spent:g} limits what it learns of each label."
         if method == "Boosting":

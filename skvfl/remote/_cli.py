@@ -44,7 +44,8 @@ file = "{name}.csv"             # or .parquet
 # max_width = 32                # values that leave for one row
 # fits_per_day = 20             # every fold of a cross-validation is one
 # rows_per_day = 10000          # that are predicted
-# min_noise = 0.1               # fedonce: on what leaves
+# min_noise = 0.1               # fedonce, splitnn: on what leaves
+# max_norm = 1.0                # splitnn: of a row, beside min_noise
 # max_epsilon = 4.0             # fedonce: of a fit
 # total_epsilon = 20.0          # fedonce: of all fits together
 #

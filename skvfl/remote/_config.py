@@ -56,7 +56,10 @@ class Allowance:
     ids_per_day : int, default=10_000_000
         How many of the peer's ids may be compared in a day, all comparisons together.
     min_noise : float, default=0.0
-        Smallest standard deviation of the noise on what leaves.
+        Smallest standard deviation of the noise on what leaves, in FedOnce and SplitNN.
+    max_norm : float or None, default=None
+        Largest norm of a row's activations in SplitNN, without which noise of a size
+        hides nothing.
     max_epsilon : float or None, default=None
         Largest privacy budget of a fit.
     total_epsilon : float or None, default=None
@@ -86,6 +89,7 @@ class Allowance:
     max_ids: int = 10_000_000
     ids_per_day: int = 10_000_000
     min_noise: float = 0.0
+    max_norm: float | None = None
     max_epsilon: float | None = None
     total_epsilon: float | None = None
     delta: float = 1e-5
@@ -95,10 +99,15 @@ class Allowance:
     max_layer: int = 1024
     max_epochs: int = 1000
 
-    @property
-    def asks_for_noise(self) -> bool:
-        """Whether something is to hide every row's part."""
-        return self.min_noise > 0 or self.max_epsilon is not None
+    def unprotected(self) -> list[str]:
+        """Methods in which nothing hides a row's part as this rule has it."""
+        if self.max_epsilon is not None:
+            kept_by = {"fedonce"}
+        elif self.min_noise > 0 or self.max_norm is not None:
+            kept_by = {"fedonce", "splitnn"} if self.max_norm else {"fedonce"}
+        else:
+            return []
+        return [method for method in self.methods if method not in kept_by]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +196,8 @@ class PartyConfig:
     device : str, default="cpu"
         Where it trains its networks when it is asked, as torch names it; no peer can
         say so.
+    idle_minutes : float, default=60.0
+        How long a peer may ask for nothing before its session is ended.
     path : Path
         The file that said all this.
     """
@@ -203,6 +214,7 @@ class PartyConfig:
     active: bool = False
     partners: dict[str, Path] = field(default_factory=dict)
     device: str = "cpu"
+    idle_minutes: float = 60.0
     path: Path = field(default=Path())
 
     @classmethod
@@ -300,6 +312,7 @@ class _Reader:
             "audit": self._path,
             "active": _yes_or_no,
             "device": _text,
+            "idle_minutes": _number(0, _INFINITE, above=True),
             "table": self._table,
             "peers": self._peers,
             "partners": self._partners,
@@ -426,11 +439,11 @@ def _check_allowance(
         )
     if rule.total_epsilon is not None and rule.max_epsilon is None:
         refuse(f"{where}.total_epsilon needs max_epsilon, the budget of a single fit")
-    others = [method for method in rule.methods if method != "fedonce"]
-    if rule.asks_for_noise and others:
+    if others := rule.unprotected():
         refuse(
-            f"{where}: min_noise and max_epsilon are kept by fedonce alone; leave "
-            f"{others} out of methods, or the noise"
+            f"{where}: max_epsilon is kept by fedonce alone, min_noise by fedonce and, "
+            "with max_norm, by splitnn, because noise hides nothing of numbers of any "
+            f"size; leave {others} out of methods, or the noise"
         )
 
 
@@ -530,6 +543,7 @@ _RULES: dict[str, Callable[[Any], Any]] = {
     "max_ids": _count(1),
     "ids_per_day": _count(0),
     "min_noise": _number(0, _INFINITE, above=False),
+    "max_norm": _number(0, _INFINITE, above=True),
     "max_epsilon": _number(0, _INFINITE, above=True),
     "total_epsilon": _number(0, _INFINITE, above=True),
     "delta": _number(0, 1, above=True),

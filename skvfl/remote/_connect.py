@@ -139,7 +139,8 @@ class Link(Federation):
     def __reduce__(self) -> tuple[Any, ...]:
         # By the file, which is read again where it is opened: it may have changed, and
         # copies hold no connection and no id.
-        return type(self), (self.path, self.ids, self.partners, self._seconds)
+        made = type(self), (self.path, self.ids, self.partners, self._seconds)
+        return (*made, {"deals_secrets": True}) if self.deals_secrets else made
 
     def __deepcopy__(self, memo: Any) -> Link:
         return self

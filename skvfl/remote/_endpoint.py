@@ -8,6 +8,7 @@ between them. Any error ends it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from skvfl.federation._party import LOGGER, serves
 from skvfl.federation._transport import lent
 
 # The first message says it, and whoever speaks another one is told both.
-PROTOCOL = 1
+PROTOCOL = 2
 HELLO, KEEP, SAY_ROWS = "hello", "keep", "say_rows"
 KEEP_EPOCH = "keep_epoch"
 # Ids are compared by a party of this role, which every peer may ask for; what is
@@ -176,6 +177,10 @@ class Endpoint:
         self._counts: Counter[str] = Counter()
         self._bytes = {"bytes_received": 0, "bytes_sent": 0}
         self._was_refused = False
+        self._why_over = "the session is over: begin another"
+        # Whoever looks how long it was silent is another thread.
+        self._lock = threading.Lock()
+        self._heard = time.monotonic()
         # Models of the last epochs of this fit, and the one that it has gone on from.
         self._epochs: list[str] = []
         self._goes_on_from: str | None = None
@@ -215,6 +220,13 @@ class Endpoint:
         frame : bytes
             Empty where the peer waits for none.
         """
+        with self._lock:
+            try:
+                return self._answer(peer, frame)
+            finally:
+                self._heard = time.monotonic()
+
+    def _answer(self, peer: str, frame: _wire.Buffer) -> bytes:
         number = NO_NUMBER
         self._bytes["bytes_received"] += len(frame)
         try:
@@ -243,8 +255,41 @@ class Endpoint:
         """
         return self._fail(peer, NO_NUMBER, RefusedError(self._name, f"refused: {why}"))
 
+    def silent_for(self) -> float:
+        """Seconds since it was asked for something; 0 while it answers."""
+        return 0.0 if self._lock.locked() else time.monotonic() - self._heard
+
+    def expire(self, peer: str, seconds: float) -> None:
+        """End the session if nothing was asked for in so many seconds.
+
+        Parameters
+        ----------
+        peer : str
+            Name of the organisation whose session it is.
+        seconds : float
+            How long it may be silent.
+        """
+        # Whoever computes is not silent.
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self.is_over or time.monotonic() - self._heard < seconds:
+                return
+            self._why_over = (
+                f"nothing was asked for in {seconds / 60:g} minutes (idle_minutes), "
+                "and the session was ended: begin another"
+            )
+            self._audit.record("idle", peer, why=self._why_over)
+            self._close(peer)
+        finally:
+            self._lock.release()
+
     def close(self, peer: str) -> None:
         """End the session, and drop the table and what belongs to this run."""
+        with self._lock:
+            self._close(peer)
+
+    def _close(self, peer: str) -> None:
         if self._counts or self._was_refused:
             counts = [f"{name} {n}" for name, n in self._counts.items()]
             self._audit.record("end", peer, operations=counts, **self._bytes)
@@ -298,7 +343,7 @@ class Endpoint:
 
     def _perform(self, peer: str, operation: str, arguments: dict[str, Any]) -> Any:
         if self._phase == "over":
-            raise self._error("the session is over: begin another")
+            raise self._error(self._why_over)
         if self._phase == HELLO and operation != HELLO:
             raise self._error("a session begins with 'hello'")
         self._counts[operation[:40]] += 1
@@ -394,7 +439,10 @@ class Endpoint:
         """Look whether a run is allowed; what it is called in the audit log."""
         role = arguments.get("role")
         if role is None:
-            self._role, self._serves = self._role_of(arguments.get("model")), True
+            model = arguments.get("model")
+            self._role, self._serves = self._role_of(model), True
+            fitted = self._member.kept.about(model).get("settings")
+            self._policy.check_model(peer, self._role, fitted)
             self._policy.check_prediction(peer, n_rows)
             return "predict"
         if not isinstance(role, str):

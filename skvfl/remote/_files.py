@@ -69,8 +69,8 @@ class Files(Link):
         return f"connect({str(self.path)!r}, {named})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind, given = super().__reduce__()
-        return kind, (*given, self.folder)
+        kind, given, *more = super().__reduce__()
+        return kind, (*given, self.folder), *more
 
     def mailbox(self, name: str) -> Mailbox:
         """Where plans for a partner are written, and its replies are looked for."""
@@ -184,7 +184,7 @@ class _ByFiles(Session):
         for name, letter in self._letters.items():
             # What was not asked for by the run crossed as well.
             for operation, *sizes in letter.around():
-                opening = operation == HELLO or not self.log.n_rounds
+                opening = operation == HELLO or not self.log.has_begun
                 for ends, size in zip(self._ways(name), sizes, strict=True):
                     self.log.record(*ends, operation, size, False, opening=opening)
         return {

@@ -8,10 +8,11 @@ and sessions run over the streams that were opened to it.
 from __future__ import annotations
 
 import queue
+import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -47,9 +48,12 @@ _CALL_AGAIN = (0.2, 0.5, 1.0, 2.0)
 _MOST_SESSIONS = 64
 # Bytes that may wait on a line until this side comes to read them.
 _MOST_WAITING = 1 << 24
-# Long frames cross in pieces of this size. Each begins with whether more follows.
+# Long frames cross in pieces of this size. Each begins with whether more follows, or
+# with a whole frame and its length, before what else the message has.
 _PIECE = 1 << 20
-_LAST, _MORE = b"\0", b"\1"
+_LAST, _MORE, _WHOLE = b"\0", b"\1", b"\2"
+_LENGTH = struct.Struct("<I")
+_MOST_WHOLE = len(_WHOLE) + _LENGTH.size
 _STOP_SECONDS = 2.0
 _OPTIONS = [
     # As much may be under way as a batch is long, or each would wait for permission to
@@ -77,13 +81,19 @@ _OPTIONS = [
 _ABSENT = ("refused", "timed out", "timeout", "unreachable", "no route", "resolution")
 
 
-def in_pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Messages that carry frames."""
-    for frame in frames:
-        # At most once for what fits into one, which is nearly everything.
-        for start in range(0, max(len(frame), 1), _PIECE):
-            piece = frame[start : start + _PIECE]
-            yield (_MORE if start + _PIECE < len(frame) else _LAST) + piece
+def in_pieces(groups: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
+    """Messages that carry frames; a group of small ones travels as one."""
+    for frames in groups:
+        size = sum(map(len, frames))
+        if len(frames) > 1 and size + _MOST_WHOLE * len(frames) < _PIECE:
+            wholes = [_WHOLE + _LENGTH.pack(len(each)) + each for each in frames[:-1]]
+            yield b"".join([*wholes, _LAST, frames[-1]])
+            continue
+        for frame in frames:
+            # At most once for what fits into one, which is nearly everything.
+            for start in range(0, max(len(frame), 1), _PIECE):
+                piece = frame[start : start + _PIECE]
+                yield (_MORE if start + _PIECE < len(frame) else _LAST) + piece
 
 
 def joined(
@@ -108,17 +118,39 @@ def joined(
     pieces: list[bytes] = []
     size = 0
     for message in messages:
+        # None begins in the middle of another.
+        while message[:1] == _WHOLE and not pieces:
+            end = _end_of_whole(name, message, most_bytes())
+            yield message[_MOST_WHOLE:end]
+            message = message[end:]
         size += len(message)
         if size > (most := most_bytes()) + len(pieces) + 1:
-            raise PartyError(
-                name, f"it sent a message of more than {most} bytes, which is too long"
-            )
+            raise _too_long(name, most)
         pieces.append(message[1:])
         if message[:1] == _MORE:
             continue
         frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces, size = [], 0
         yield frame
+
+
+def _end_of_whole(name: str, message: bytes, most: int) -> int:
+    """Where the first frame of a message ends, before which another one comes."""
+    if len(message) < _MOST_WHOLE:
+        raise PartyError(name, "it sent a message that is cut short")
+    (length,) = _LENGTH.unpack_from(message, 1)
+    if length > most:
+        raise _too_long(name, most)
+    end: int = _MOST_WHOLE + length
+    if end >= len(message):
+        raise PartyError(name, "it sent a message that is cut short")
+    return end
+
+
+def _too_long(name: str, most: int) -> PartyError:
+    return PartyError(
+        name, f"it sent a message of more than {most} bytes, which is too long"
+    )
 
 
 class Line:
@@ -138,7 +170,7 @@ class Line:
         self._n_owed = 0
         self._n_waiting = 0
         self._room = threading.Condition()
-        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._out: queue.SimpleQueue[Sequence[bytes] | None] = queue.SimpleQueue()
         self._in: queue.SimpleQueue[bytes | PartyError] = queue.SimpleQueue()
         self._lost: PartyError | None = None
         self._hang_up: Callable[[], object] = lambda: None
@@ -146,11 +178,11 @@ class Line:
         self.was_heard = False
         self.is_lost = False
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame, without waiting."""
+    def send(self, *frames: bytes) -> None:
+        """Send frames, together where they are small, without waiting."""
         with self._room:
-            self._n_owed += 1
-        self._out.put(frame)
+            self._n_owed += len(frames)
+        self._out.put(frames)
 
     def receive(self, seconds: float | None) -> bytes | None:
         """Next frame; None if none arrives in time.
@@ -188,10 +220,10 @@ class Line:
         if self._is_closed:
             hang_up()
 
-    def outgoing(self) -> Iterator[bytes]:
+    def outgoing(self) -> Iterator[Sequence[bytes]]:
         """What is to be sent, until the line is closed."""
-        while (frame := self._out.get()) is not None:
-            yield frame
+        while (frames := self._out.get()) is not None:
+            yield frames
 
     def listen(self, frames: Iterable[bytes]) -> None:
         """Take in what arrives, until the other end hangs up."""
@@ -306,7 +338,8 @@ def _talk(config: PartyConfig, peer: PeerConfig, line: Line, method: str) -> Non
         stream = channel.stream_stream(f"/{_SERVICE}/{method}", None, None)
         # Answers are in pieces already.
         sent = line.outgoing()
-        messages = stream(in_pieces(sent) if method == ASK else sent)
+        pieces = in_pieces(sent) if method == ASK else chain.from_iterable(sent)
+        messages = stream(pieces)
         line.hang_up_by(messages.cancel)
         if method == ASK:
             line.listen(joined(line.name, messages, lambda: MOST_BYTES))
@@ -474,21 +507,23 @@ class Server:
         """A session in which the peer asks."""
         with self._peer(context) as name:
             try:
-                if self._organisation is None:
+                organisation = self._organisation
+                if organisation is None:
                     raise RefusedError(self._config.name, "refused: it answers nobody")
-                endpoint = self._organisation.endpoint(name)
+                endpoint = organisation.endpoint(name)
             except RefusedError as exc:
                 self._audit.record("refused", name, why=exc.message)
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
             frames = joined(name, requests, lambda: endpoint.most_bytes)
-            try:
-                yield from in_pieces(
-                    answer for f in frames if (answer := endpoint.answer(name, f))
-                )
-            except PartyError as exc:
-                yield from in_pieces([endpoint.refuse(name, exc.message)])
-            finally:
-                endpoint.close(name)
+            with organisation.idle.watching(endpoint, name, context.cancel):
+                try:
+                    yield from in_pieces(
+                        [answer] for f in frames if (answer := endpoint.answer(name, f))
+                    )
+                except PartyError as exc:
+                    yield from in_pieces([[endpoint.refuse(name, exc.message)]])
+                finally:
+                    endpoint.close(name)
 
     def _call(self, replies: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A peer has called, to be asked over its own connection."""
@@ -614,15 +649,14 @@ def _answer(organisation: Organisation, line: Line, first: bytes | None) -> None
     endpoint = organisation.endpoint(line.name)
     messages = chain([first or b""], iter(lambda: line.receive(None) or b"", None))
     try:
-        for frame in joined(line.name, messages, lambda: endpoint.most_bytes):
-            if answer := endpoint.answer(line.name, frame):
-                for message in in_pieces([answer]):
-                    line.send(message)
+        with organisation.idle.watching(endpoint, line.name, line.close):
+            for frame in joined(line.name, messages, lambda: endpoint.most_bytes):
+                if answer := endpoint.answer(line.name, frame):
+                    line.send(*in_pieces([[answer]]))
     except PartyError as exc:
         if line.is_lost:
             raise
-        for message in in_pieces([endpoint.refuse(line.name, exc.message)]):
-            line.send(message)
+        line.send(*in_pieces([[endpoint.refuse(line.name, exc.message)]]))
         # Whoever hangs up at once is not heard.
         time.sleep(_STOP_SECONDS)
     finally:

@@ -12,6 +12,7 @@ from skvfl.privacy._keys import fingerprint as identity_fingerprint
 from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import Endpoint
+from skvfl.remote._idle import Idle
 from skvfl.remote._intersection import Ids
 from skvfl.remote._keys import certificates_in, masking_identity, masking_key
 from skvfl.remote._policy import Policy
@@ -38,6 +39,7 @@ class Organisation:
         self.policy = Policy(config)
         self.store = Store(config.store / "models")
         self.audit = Audit(config.audit)
+        self.idle = Idle(60 * config.idle_minutes)
         self._table = table
         # Made once: a peer may open many sessions, and each would take as much memory
         # and time as the whole table.

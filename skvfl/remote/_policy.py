@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +11,8 @@ import numpy as np
 from skvfl.exceptions import RefusedError
 from skvfl.federation import Settings
 from skvfl.remote._config import Allowance, PartyConfig
+from skvfl.remote._counts import Counts
+from skvfl.remote._noise import NoiseRules
 
 # What a partner is asked for in each method. An operation that a later version adds is
 # refused until somebody has looked at what it sends.
@@ -78,8 +76,6 @@ _WIDTHS = {
 }
 _DEPTHS = {"n_steps", "n_independent", "n_shared"}
 _MOST_LAYERS = 16
-# What says all of noisy steps, in the order of the files that keep them.
-_NOISY = ("sampling_rate", "steps", "noise_multiplier")
 
 
 class Policy:
@@ -97,7 +93,8 @@ class Policy:
         self.name = config.name
         self._partners = set(config.partners)
         self._rules = {name: peer.allow for name, peer in config.peers.items()}
-        self._counts = _Counts(config.store / "counts.sqlite")
+        self._counts = Counts(config.store / "counts.sqlite")
+        self._noise = NoiseRules(config.name, self._counts)
 
     def check_opening(
         self,
@@ -153,19 +150,17 @@ class Policy:
             )
         if method == "vfedsec":
             self._check_masks(peer, rule, said)
-        run = self._check_noise(rule, role, said)
-        self._check_steps(rule, said, n_rows)
+        run = self._noise.check_opening(rule, role, said, n_rows)
         # Last, so that what is refused counts for nothing.
         what = "continuations" if role == "fedonce.split" else "fits"
         self._count(peer, {what: (1, rule.fits_per_day)})
         if run is None:
             return
         try:
-            self._spend(peer, rule, self._run(run))
+            self._noise.begin(peer, rule, run)
         except RefusedError:
             self._count(peer, {what: (-1, rule.fits_per_day)})
             raise
-        self._counts.keep_run(peer, run)
 
     def check_rows(self, peer: str, n_rows: int) -> None:
         """Refuse to learn from too few rows.
@@ -229,6 +224,26 @@ class Policy:
         """
         rule = self._rule(peer)
         self._count(peer, {"predicted rows": (n_rows, rule.rows_per_day)})
+
+    def check_model(self, peer: str, role: str, settings: Any) -> None:
+        """Refuse to answer with a model whose noise was allowed once, and is not now.
+
+        Parameters
+        ----------
+        peer : str
+            Who asks.
+        role : str
+            In which the model was fitted.
+        settings : dict or None
+            With which it was fitted, in words.
+
+        Raises
+        ------
+        RefusedError
+            With what is allowed.
+        """
+        rule = self._rule(peer)
+        self._noise.check_cut(rule, role, settings or {})
 
     def check_alignment(self, peer: str, n_ids: int) -> None:
         """Refuse to compare ids more often than is allowed in a day, and count.
@@ -317,20 +332,7 @@ class Policy:
             masked = arguments.get("masked")
             n_ids = len(masked) if isinstance(masked, np.ndarray) and masked.ndim else 0
             self.check_alignment(peer, n_ids)
-        if operation in ("join", "join_privately"):
-            self._check_split(rule)
-        if rule.max_epsilon is None:
-            return
-        if operation == "join":
-            self._refuse("split epochs without noise are not allowed: set an epsilon")
-        if operation == "join_privately":
-            split = self._run(arguments.get("run"))
-            # The one round was accounted for when it began, perhaps before a restart.
-            # Of several fits today the one that spent most is taken.
-            self._check_epsilon(rule, [split])
-            for earlier in self._counts.runs(peer):
-                self._check_epsilon(rule, [self._run(earlier), split])
-            self._spend(peer, rule, split)
+        self._noise.check_operation(peer, rule, operation, arguments)
 
     def check_reply(self, peer: str, operation: str, reply: Any) -> None:
         """Refuse to send more for one row than is allowed.
@@ -461,126 +463,6 @@ class Policy:
                 f"known here; under [partners] are {_listed(sorted(self._partners))}"
             )
 
-    def _check_steps(
-        self, rule: Allowance, said: Mapping[str, Any], n_rows: int
-    ) -> None:
-        """Noisy steps take time, whatever they spend."""
-        if said.get("run") is None:
-            return
-        run = self._run(said["run"])
-        # A batch has one row at least, and the last one of an epoch may be cut short.
-        passes = run.steps * run.sampling_rate / 2
-        if not max(passes, run.steps / max(n_rows, 1)) <= rule.max_epochs:
-            self._refuse(
-                f"{run.steps} noisy steps are more than {rule.max_epochs} epochs, "
-                "which are allowed"
-            )
-
-    def _check_noise(
-        self, rule: Allowance, role: str, said: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
-        """The noisy steps of a fit, if it is accounted for."""
-        if role == "fedonce.split":
-            self._check_split(rule)
-        if role != "fedonce.guest":
-            return None
-        noise = said.get("representation_noise")
-        if isinstance(noise, bool) or not isinstance(noise, int | float):
-            noise = 0.0
-        if not noise >= rule.min_noise:
-            self._refuse(
-                f"representation_noise={noise:g} is less than the smallest that is "
-                f"allowed, {rule.min_noise:g}"
-            )
-        if rule.min_noise > 0:
-            self._check_range(said["local_encoder"])
-        if rule.max_epsilon is None:
-            return None
-        encoder = said["local_encoder"]
-        if encoder["name"] == "RandomFeaturesEncoder":
-            return None  # looks at the number of columns alone
-        if encoder["name"] != "NoiseAsTargetsEncoder":
-            self._refuse(f"{encoder['name']} learns without noise: set another guest")
-        params = encoder["params"]
-        if params.get("dict", params).get("max_epochs") == 0:
-            return None  # draws its network and does not train it
-        run = said.get("run")
-        if run is None or said.get("max_grad_norm") is None:
-            self._refuse(
-                f"a fit without a budget is not allowed: set epsilon to "
-                f"{rule.max_epsilon:g} or less"
-            )
-        self._check_epsilon(rule, [self._run(run)])
-        return dict(run.get("dict", run))
-
-    def _check_split(self, rule: Allowance) -> None:
-        """A row has the same noise in all epochs, which gradients can uncover.
-
-        They can drive a network to put out the same for every row, and then what
-        arrives is the noise alone.
-        """
-        if rule.min_noise > 0:
-            self._refuse(
-                f"split epochs are not allowed beside min_noise={rule.min_noise:g}, as "
-                "they uncover noise: set n_split_epochs=0"
-            )
-
-    def _check_range(self, encoder: Mapping[str, Any]) -> None:
-        """Noise hides nothing where a peer decides how large the numbers are."""
-        params = encoder["params"]
-        params = params.get("dict", params)
-        if encoder["name"] == "AutoencoderTransformer" or (
-            params.get("output_activation", "tanh") != "tanh"
-        ):
-            self._refuse(
-                f"{encoder['name']} puts out numbers of any size, which no noise "
-                'hides: take NoiseAsTargetsEncoder with output_activation="tanh"'
-            )
-
-    def _run(self, fields: Any) -> Any:
-        """Noisy steps as a fit tells of them, in this organisation's own name."""
-        from skvfl.privacy import SampledGaussian
-
-        try:
-            # Words and messages say a dict differently.
-            fields = fields.get("dict", fields)
-            given = {name: fields[name] for name in _NOISY}
-            parties = fields.get("parties", ())
-            if isinstance(parties, Mapping):
-                parties = parties["tuple"]
-            # Who shares the rows makes a difference, by their number and not by name.
-            names = (self.name, *(f"peer {i}" for i in range(1, len(parties))))
-            return SampledGaussian(**given, parties=names)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            self._refuse("what is said of noisy steps is no sampled Gaussian")
-
-    def _check_epsilon(self, rule: Allowance, runs: list[Any]) -> None:
-        from skvfl.privacy import account_privacy
-
-        spent = account_privacy(runs, rule.delta).epsilon
-        # Noise is calibrated to the budget up to rounding.
-        most = rule.max_epsilon
-        if most is not None and not spent <= most * (1 + 1e-6):
-            self._refuse(
-                f"epsilon={spent:.3g} at delta={rule.delta:g} is more than the allowed "
-                f"{most:g}"
-            )
-
-    def _spend(self, peer: str, rule: Allowance, run: Any) -> None:
-        """Add noisy steps to those of all fits so far, if that is not too much."""
-        from skvfl.privacy import account_privacy
-
-        with self._counts.spending(peer, run) as spent:
-            most = rule.total_epsilon
-            if most is None:
-                return
-            total = account_privacy(map(self._run, spent), rule.delta).epsilon
-            if not total <= most * (1 + 1e-6):
-                self._refuse(
-                    f"with this fit epsilon={total:.3g} at delta={rule.delta:g} is "
-                    f"spent on all fits so far, and {most:g} is allowed in total"
-                )
-
     def _count(self, peer: str, amounts: Mapping[str, tuple[int, int]]) -> None:
         """Add amounts to counts of the day, all or none; limits come with them."""
         lacking = self._counts.take(peer, amounts)
@@ -591,106 +473,6 @@ class Policy:
                 f"{amount} {what} are asked for and {left} of {limit} a day are left, "
                 "until midnight by universal time"
             )
-
-
-class _Counts:
-    """Counts of a day in a file, which several processes may use at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def take(
-        self, peer: str, amounts: Mapping[str, tuple[int, int]]
-    ) -> tuple[str, int] | None:
-        """Add to counts; which one would be too many, and how many are left of it."""
-        with closing(self._open()) as file:
-            # At once for writing: two processes must not both read the old count.
-            file.execute("BEGIN IMMEDIATE")
-            for what, (amount, limit) in amounts.items():
-                taken = self._taken(file, peer, what)
-                if taken + amount > limit:
-                    file.execute("ROLLBACK")
-                    return what, max(0, limit - taken)
-                file.execute(
-                    "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (day, peer, "
-                    "what) DO UPDATE SET amount = amount + excluded.amount",
-                    (_day(), peer, what, amount),
-                )
-            file.execute("COMMIT")
-        return None
-
-    @contextmanager
-    def spending(self, peer: str, run: Any) -> Iterator[list[dict[str, Any]]]:
-        """Add noisy steps to those of all days, unless the block fails."""
-        with closing(self._open()) as file:
-            file.execute("BEGIN IMMEDIATE")
-            try:
-                file.execute(
-                    "INSERT INTO spent VALUES (?, ?, ?, ?, ?) ON CONFLICT (peer, rate, "
-                    "noise, parties) DO UPDATE SET steps = steps + excluded.steps",
-                    (peer, *(getattr(run, each) for each in _NOISY), len(run.parties)),
-                )
-                rows = file.execute(
-                    "SELECT rate, steps, noise, parties FROM spent WHERE peer = ?",
-                    (peer,),
-                )
-                yield [
-                    {**dict(zip(_NOISY, each, strict=True)), "parties": range(n)}
-                    for *each, n in rows.fetchall()
-                ]
-            except BaseException:
-                file.execute("ROLLBACK")
-                raise
-            file.execute("COMMIT")
-
-    def today(self, peer: str, what: str) -> int:
-        with closing(self._open()) as file:
-            return self._taken(file, peer, what)
-
-    def keep_run(self, peer: str, run: Mapping[str, Any]) -> None:
-        """Write down noisy steps, with which later ones are added up."""
-        given = [run[name] for name in _NOISY]
-        with closing(self._open()) as file:
-            file.execute(
-                "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?)",
-                (_day(), peer, *given),
-            )
-
-    def runs(self, peer: str) -> list[dict[str, Any]]:
-        with closing(self._open()) as file:
-            rows = file.execute(
-                "SELECT rate, steps, noise FROM runs WHERE day = ? AND peer = ?",
-                (_day(), peer),
-            )
-            return [dict(zip(_NOISY, row, strict=True)) for row in rows]
-
-    def _taken(self, file: sqlite3.Connection, peer: str, what: str) -> int:
-        row = file.execute(
-            "SELECT amount FROM counts WHERE day = ? AND peer = ? AND what = ?",
-            (_day(), peer, what),
-        ).fetchone()
-        return 0 if row is None else int(row[0])
-
-    def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = sqlite3.connect(self._path, timeout=10, isolation_level=None)
-        file.execute(
-            "CREATE TABLE IF NOT EXISTS counts (day TEXT, peer TEXT, what TEXT, "
-            "amount INTEGER, PRIMARY KEY (day, peer, what))"
-        )
-        file.execute(
-            "CREATE TABLE IF NOT EXISTS runs (day TEXT, peer TEXT, rate REAL, "
-            "steps INTEGER, noise REAL, UNIQUE (day, peer, rate, steps, noise))"
-        )
-        file.execute(
-            "CREATE TABLE IF NOT EXISTS spent (peer TEXT, rate REAL, steps INTEGER, "
-            "noise REAL, parties INTEGER, PRIMARY KEY (peer, rate, noise, parties))"
-        )
-        return file
-
-
-def _day() -> str:
-    return datetime.now(UTC).date().isoformat()
 
 
 def _walk(words: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -61,18 +61,30 @@ class _Partner:
         # Under which name it has kept its half of an epoch last.
         self.kept: str | None = None
         self._number = 0
+        # Requests that need no answer travel together with the one after them.
+        self._held: list[bytes] = []
+
+    def flush(self) -> None:
+        """Send what was put off."""
+        if self._held:
+            self.line.send(*self._held)
+            self._held.clear()
 
     def ask(self, operation: str, expected: Reply, **arguments: Any) -> Measure:
-        """Send a request without waiting; what its frame measures."""
+        """Send a request without waiting; what its frame measures.
+
+        One without an answer is put off until :meth:`flush`, or the next request.
+        """
         number, self._number = self._number, self._number + 1
         waits = expected is not NOTHING
         if operation == HELLO:
             frame = pack_hello(number)
         else:
             frame = pack_request(number, operation, waits, **arguments)
-        self.line.send(frame)
+        self._held.append(frame)
         if not waits:
             return len(frame), _has_array(frame)
+        self.flush()
         seconds = len(frame) / _BYTES_PER_SECOND
         seconds += expected.n_bytes / _MOST_BYTES_PER_SECOND
         self.owed.append(_Request(number, operation, expected, seconds))
@@ -119,6 +131,7 @@ class RemoteSession(Session):
         self._home = {member.name: member for member in members}
         self._partners: dict[str, _Partner] = {}
         self._opened: dict[str, Mapping[str, Any]] = {}
+        self._meanwhile: Callable[[], object] | None = None
         try:
             for name in self.names:
                 if name not in self._home:
@@ -158,15 +171,14 @@ class RemoteSession(Session):
         if self.late() or not self.settled():
             return {}
         halves: dict[str, Any] = {}
-        for name in self.names:
-            if name in self._home:
-                halves[name] = lent(self._home[name])
-                continue
+        # First those that are far away, as in every exchange.
+        for name, partner in self._partners.items():
             model = secrets.token_hex(16)
-            sent = self._partners[name].ask(KEEP_EPOCH, _MODEL, model=model)
+            sent = partner.ask(KEEP_EPOCH, _MODEL, model=model)
             self._record(self.centre, name, KEEP_EPOCH, sent)
             halves[name] = Handle(name, model)
-        return halves
+        halves |= {name: lent(member) for name, member in self._home.items()}
+        return {name: halves[name] for name in self.names}
 
     def settled(self, *, wait: bool = False) -> bool:
         """Whether all partners have kept what they were asked to keep."""
@@ -195,9 +207,26 @@ class RemoteSession(Session):
         """Names of the parties whose connection was lost in a call that skips them."""
         return {name for name, partner in self._partners.items() if partner.lost}
 
+    def _exchange_meanwhile(
+        self,
+        requests: Mapping[str, Any],
+        skip_late: bool,
+        meanwhile: Callable[[], object],
+    ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        self._meanwhile = meanwhile
+        return self._exchange(requests, skip_late)
+
+    def _do_meanwhile(self) -> None:
+        """What else there is to do once others have been asked."""
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+
     def _exchange(
         self, requests: Mapping[str, Any], skip_late: bool
     ) -> dict[str, tuple[Any, Measure, Measure | None]]:
+        # Of this call; there may be another one meanwhile.
+        expectations = self._expected
         if skip_late:
             late = self.late()
             requests = {n: each for n, each in requests.items() if n not in late}
@@ -209,18 +238,23 @@ class RemoteSession(Session):
         for name, request in requests.items():
             if name in self._partners:
                 operation, arguments = request
-                expected = self._expected[name]
+                expected = expectations[name]
                 sent[name] = self._partners[name].ask(operation, expected, **arguments)
+        if self._home.keys() & requests.keys():
+            # What is done here takes time, in which nobody need stand still.
+            for partner in self._partners.values():
+                partner.flush()
         exchanged: dict[str, tuple[Any, Measure, Measure | None]] = {
             name: self._ask_home(name, request)
             for name, request in requests.items()
             if name in self._home
         }
+        self._do_meanwhile()
         for name in requests:
             if name not in self._partners:
                 continue
             partner = self._partners[name]
-            if self._expected[name] is NOTHING:
+            if expectations[name] is NOTHING:
                 # It does what comes next after this, so nobody has to wait; an error
                 # arrives before the next answer that is waited for.
                 exchanged[name] = None, sent[name], (0, False)
@@ -348,7 +382,7 @@ class RemoteSession(Session):
 
     def _record(self, sender: str, receiver: str, what: str, sent: Measure) -> None:
         # Where no round was begun, the whole session belongs to an opening.
-        opening = not self.log.n_rounds
+        opening = not self.log.has_begun
         self.log.record(sender, receiver, what, *sent, opening=opening)
 
     def _abort(self) -> None:

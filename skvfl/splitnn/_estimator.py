@@ -25,8 +25,8 @@ from skvfl.nn._training import check_finite
 from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
 
 
-def split_step(session, active, passive, widths, start, stop):
-    """One batch of split learning: a round of activations, and one of gradients.
+def split_epoch(session, active, passive, widths, batches):
+    """The batches of an epoch of split learning.
 
     Parameters
     ----------
@@ -38,23 +38,40 @@ def split_step(session, active, passive, widths, start, stop):
         The parties that send them.
     widths : dict of str to int
         How many numbers for each row.
-    start, stop : int
-        Bounds of the batch in the epoch's order of the rows.
+    batches : list of tuple of int
+        Bounds of each batch in the epoch's order of the rows.
 
     Returns
     -------
-    step : dict
-        ``loss``, and ``weight``, what the rows weigh together.
+    steps : list of dict
+        Of each batch ``loss``, and ``weight``, what the rows weigh together.
     """
+    steps = [_split_step(session, active, passive, widths, *each) for each in batches]
+    # What the last batch has left to it.
+    session.tell("catch_up", to=[active])
+    return steps
+
+
+def _split_step(session, active, passive, widths, start, stop):
+    """One batch: a round of activations, and one of gradients."""
     session.begin_round()
     batch = {"start": start, "stop": stop}
     # A reply's shape is declared before it is asked for, so that the wire refuses any
     # other and a party can neither crash the active one nor fill its memory.
     expected, report = _expected(tuple(widths.items()), stop - start)
-    received = session.call("forward", to=passive, reply=expected, **batch)
+    received = session.call(
+        "forward",
+        to=passive,
+        reply=expected,
+        # What nobody waits for the active party does while the others compute: its own
+        # way back through the batch before, and its own activations of this one.
+        meanwhile=partial(session.tell, "catch_up", to=[active], **batch),
+        **batch,
+    )
     # The session has looked at their shapes.
     check_finite_rows(received)
-    step = session.ask(active, "learn", reply=report, received=received, **batch)
+    learn = {"received": received, "later": True, **batch}
+    step = session.ask(active, "learn", reply=report, **learn)
     # Each party is told its own gradient alone: the others' depend on their columns.
     session.begin_round()
     gradients = {n: {"gradient": g} for n, g in step["gradients"].items()}
@@ -194,10 +211,7 @@ class _BaseSplitNN(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             task = course.begin("epoch", may_end=True)
             shuffle = {"seed": int_seed(to_epoch), "n_train": n_train}
             session.tell("begin_epoch", to={*passive, active}, **shuffle)
-            steps = [
-                split_step(session, active, passive, widths, start, stop)
-                for start, stop in batches
-            ]
+            steps = split_epoch(session, active, passive, widths, batches)
             self.loss_curve_.append(epoch_loss(steps))
             # Here and not at the end, so that a fit that diverges ends at once.
             check_finite(self.loss_curve_[-1:], len(self.loss_curve_), self.lr)
@@ -375,6 +389,9 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     label_epsilon_ : float
         What was spent on the labels; only with a budget. With ``warm_start`` the sum
         over the fits, infinite after one without a budget.
+    label_epsilon_lost_ : float
+        What fits of this estimator that failed or were interrupted, and left no model,
+        have spent on the labels, added up; only where there were any.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -414,6 +431,7 @@ class SplitNNClassifier(VFLClassifierMixin, _BaseSplitNN):
     are given as of the true classes. Sample weights and callbacks are not covered,
     every further ``fit`` on the same rows spends ε again, and a ``random_state`` that
     others guess tells them which labels are true: leave it at None where it matters.
+    Over :func:`~skvfl.connect` the operating system draws them, whatever it is.
 
     References
     ----------

@@ -83,6 +83,24 @@ class Activations:
 
 
 @dataclass
+class OwnActivations:
+    """Of the active party, which keeps them."""
+
+    after: ClassVar = "catch_up"
+    cut: torch.Tensor
+    tape: tuple
+
+
+@dataclass
+class Undone:
+    """Of the active party's step on a batch: the way back to its own columns."""
+
+    after: ClassVar = "learn"
+    tape: tuple | None
+    gradient: torch.Tensor | None
+
+
+@dataclass
 class Best:
     """Copies of the models that did best on held-out rows."""
 
@@ -554,13 +572,45 @@ class TopParty(BottomParty):
         self.hold(lessons)
 
     @operation
-    def learn(self, start, stop, received):
-        """One step on a batch: its loss and weight, and gradients of what was sent."""
+    def catch_up(self, start=None, stop=None):
+        """Do what was put off, and what can be done ahead of a batch's activations.
+
+        Parameters
+        ----------
+        start, stop : int, default=None
+            Bounds of the batch that is learnt from next.
+        """
+        if self.holds(Undone):
+            undone = self.held(Undone)
+            self.drop(Undone)
+            self._move(undone.tape, undone.gradient)
+        if start is not None and self._transformer is not None:
+            rows = self.held(Epoch).order[start:stop]
+            self.hold(OwnActivations(*self._activate(rows)))
+
+    @operation
+    def learn(self, start, stop, received, later=False):
+        """One step on a batch: its loss and weight, and gradients of what was sent.
+
+        Parameters
+        ----------
+        start, stop : int
+            Bounds of the batch.
+        received : dict of str to ndarray
+            Activations by party.
+        later : bool, default=False
+            Whether its own models move when :meth:`catch_up` is asked for, so that
+            nobody waits for that.
+        """
+        if not self.holds(OwnActivations):
+            self.catch_up(start, stop)
         rows = self.held(Epoch).order[start:stop]
         trainer = self.held(Training).trainer
-        cuts = {name: tensor(sent) for name, sent in received.items()}
+        cuts, tape = {name: tensor(sent) for name, sent in received.items()}, None
         if self._transformer is not None:
-            cuts[self.name], tape = self._activate(rows)
+            own = self.held(OwnActivations)
+            self.drop(OwnActivations)
+            cuts[self.name], tape = own.cut, own.tape
         parts = [cuts[name] for name in self._names]
         combined = AGGREGATIONS[self._aggregation](parts)
         outputs, top_tape = trainer.forward("_top", combined, further=True)
@@ -569,13 +619,21 @@ class TopParty(BottomParty):
         gradient = trainer.backward(top_tape, gradient)
         separate = GRADIENTS[self._aggregation]
         gradients = dict(zip(self._names, separate(gradient, parts), strict=True))
-        if self._transformer is not None:
-            trainer.backward(tape, gradients.pop(self.name))
-        trainer.step()
+        gradient = gradients.pop(self.name, None)
+        if later:
+            self.hold(Undone(tape, gradient))
+        else:
+            self._move(tape, gradient)
         if self.holds(GradientNoise):
             gradients = self.held(GradientNoise).on(gradients)
         gradients = {name: each.numpy() for name, each in gradients.items()}
         return {**report, "gradients": gradients}
+
+    def _move(self, tape, gradient):
+        trainer = self.held(Training).trainer
+        if tape is not None:
+            trainer.backward(tape, gradient)
+        trainer.step()
 
     @operation
     def evaluate(self, start, stop, received):

@@ -425,6 +425,9 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     label_epsilon_ : float
         What was spent on the labels; only with a budget. With ``warm_start`` the sum
         over the fits, infinite after one without a budget.
+    label_epsilon_lost_ : float
+        What fits of this estimator that failed or were interrupted, and left no model,
+        have spent on the labels, added up; only where there were any.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -491,6 +494,7 @@ class TabVFLClassifier(VFLClassifierMixin, _BaseTabVFL):
     are given as of the true classes. Sample weights and callbacks are not covered,
     every further ``fit`` on the same rows spends ε again, and a ``random_state`` that
     others guess tells them which labels are true: leave it at None where it matters.
+    Over :func:`~skvfl.connect` the operating system draws them, whatever it is.
 
     References
     ----------

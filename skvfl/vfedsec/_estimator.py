@@ -185,7 +185,8 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
     def _make_server(self, root):
         """The server's half, which is made where the protocol runs."""
         # By name, like those of the clients, so that no stream leads to another.
-        streams = deal({"models": branch(root, *self._streams["models"])}, [SERVER])
+        secret = branch(self._secret_root(root), *self._streams["models"])
+        streams = deal({"models": secret}, [SERVER])
         nothing = Holding(np.empty((0, 0)))
         own = self._own_ring(SERVER)
         home = Member(SERVER, nothing, streams[SERVER], own, **self._machine(SERVER))
@@ -202,8 +203,9 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
         """
         roster = super()._make_members(X, root)
         # Not below the party's name, so that the order is the one it always was.
-        orders = deal({"order": branch(root, 2, 3)}, self._choosers)
-        orders[self._active]["order"] = one_way(branch(root, 2, 1))
+        secret = self._secret_root(root)
+        orders = deal({"order": branch(secret, 2, 3)}, self._choosers)
+        orders[self._active]["order"] = one_way(branch(secret, 2, 1))
         home, sizes = [], {}
         for party in roster.home:
             # Only simulations have several clients of one party, and deal its rows.

@@ -66,6 +66,12 @@ def dealer_of(streams, seed):
     return secrets
 
 
+def seeded(link):
+    """The same link, over which the bank draws what a simulation would deal it."""
+    link.deals_secrets = True
+    return link
+
+
 def bank_file(folder, partners, ports=None, listen=None):
     """Write the bank's file; its path."""
     own = folder / "bank"

@@ -77,6 +77,8 @@ def test_a_file_says_what_an_organisation_has_decided(path):
         ("min_rows = 20", "min_rows = 20\nmax_epsilon = 0", "max_epsilon must be"),
         ("min_rows = 20", "min_rows = 20\ndelta = 1", "delta must be .* below 1"),
         ("min_rows = 20", "min_rows = 20\nmin_noise = 0.1", r"leave \['splitnn'\] out"),
+        ("min_rows = 20", "min_rows = 20\nmax_epsilon = 1", r"leave \['splitnn'\] out"),
+        ("min_rows = 20", "min_rows = 20\nmax_norm = 0", "max_norm must be a number"),
     ],
 )
 def test_what_has_no_meaning_is_named(path, old, new, message):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from _partners import partners, split_table
+from _partners import partners, seeded, split_table
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -44,7 +44,7 @@ def test_partners_over_grpc_give_what_the_simulation_gives(name, shops):
     X, _ = load(return_X_y=True)
     parties = {"bank": slice(0, N_OWN), "shop": slice(N_OWN, None)}
     together = kind(**params, parties=parties, random_state=0).fit(X, y)
-    link = connect(path, ids="customer")
+    link = seeded(connect(path, ids="customer"))
     apart = kind(**params, parties=link, active="bank", random_state=0).fit(bank, y)
     some = [40, 3, 3, 17]
     ask = "predict_proba" if hasattr(apart, "predict_proba") else "predict"
@@ -60,7 +60,8 @@ def test_partners_over_grpc_give_what_the_simulation_gives(name, shops):
 @pytest.fixture
 def cancer(shops):
     path, bank, y = shops[load_breast_cancer]
-    link = connect(path, ids="customer")
+    # So that fits can be compared.
+    link = seeded(connect(path, ids="customer"))
     return SplitNNClassifier(parties=link, max_epochs=1, random_state=0), bank, y
 
 
@@ -119,7 +120,7 @@ def test_tables_of_all_kinds_have_ids_as_a_column(cancer):
     apart = clone(split).fit(frame, y)
     np.testing.assert_array_equal(apart.predict_proba(frame), expected)
     array = bank.to_numpy()
-    link = connect(split.parties.path, ids=-1)
+    link = seeded(connect(split.parties.path, ids=-1))
     apart = clone(split).set_params(parties=link).fit(array, y)
     np.testing.assert_array_equal(apart.predict_proba(array), expected)
 

@@ -444,7 +444,7 @@ class Canned:
     def __init__(self, frames):
         self.frames = [*frames]
 
-    def send(self, frame):
+    def send(self, *frames):
         pass
 
     def receive(self, seconds):

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _partners import Process, bank_file, exchange_keys, partners, split_table
+from _partners import (
+    Process,
+    bank_file,
+    exchange_keys,
+    partners,
+    seeded,
+    split_table,
+)
 from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
 from sklearn.datasets import load_breast_cancer
@@ -113,7 +120,7 @@ def test_a_fit_goes_on_from_the_last_epoch_that_all_have_kept(name, lost, tmp_pa
     estimator = clone(METHODS[name])
     there = {"streams": STREAMS, "seed": 0}
     with partners(tmp_path, {"shop": TABLE}, **there) as path:
-        link = connect(path)
+        link = seeded(connect(path))
         link.agree(BANK["customer"])
         lasts(estimator, N_EPOCHS).set_params(parties=link)
         fit = estimator.set_callbacks(Losing(lost, REACHED)).fit
@@ -142,7 +149,7 @@ def test_split_epochs_of_fedonce_go_on_too(lost, tmp_path):
     params = {"max_epochs": 2, "n_split_epochs": 4, "random_state": 0}
     local = FedOnceClassifier(parties=TOGETHER, **params)
     with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
-        apart = clone(local).set_params(parties=connect(path))
+        apart = clone(local).set_params(parties=seeded(connect(path)))
         apart.parties.agree(BANK["customer"])
         with pytest.raises(PartyError, match="'shop': its connection was lost"):
             apart.set_callbacks(Losing(lost, 4)).fit(BANK, Y)
@@ -215,7 +222,7 @@ def test_an_earlier_fit_survives_a_refit_that_is_lost(lost, tmp_path):
 def test_scores_of_every_epoch(name, tmp_path):
     with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
         scores = {}
-        for parties, table in ((connect(path), BANK), (TOGETHER, X)):
+        for parties, table in ((seeded(connect(path)), BANK), (TOGETHER, X)):
             monitor = ScoringMonitor(scoring="neg_log_loss")
             estimator = lasts(clone(METHODS[name]), 3).set_params(parties=parties)
             estimator.set_callbacks(monitor).fit(table, Y)
@@ -237,7 +244,7 @@ def test_scores_are_predictions_which_a_partner_counts(tmp_path):
 
 def test_tabvfl_goes_on_without_a_partner_that_is_gone(lost, tmp_path):
     with partners(tmp_path, {"shop": TABLE}, streams=STREAMS, seed=0) as path:
-        link = connect(path)
+        link = seeded(connect(path))
         link.agree(BANK["customer"])
         estimator = clone(METHODS["TabVFL"]).set_params(parties=link)
         estimator.set_params(max_epochs=N_EPOCHS, missing_party="cache")
@@ -288,7 +295,7 @@ def test_a_partner_that_is_killed_goes_on_after_its_restart(name, tmp_path):
     exchange_keys(tmp_path, ["bank", "shop"])
     there = {"streams": STREAMS, "seed": 0}
     with Process(tmp_path, "shop", TABLE, **there) as shop:
-        link = connect(bank_file(tmp_path, ["shop"], {"shop": shop.port}))
+        link = seeded(connect(bank_file(tmp_path, ["shop"], {"shop": shop.port})))
         link.agree(BANK["customer"])
         estimator = lasts(clone(METHODS[name]), N_EPOCHS).set_params(
             parties=link, warm_start=True

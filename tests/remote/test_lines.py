@@ -1,6 +1,8 @@
 """Peers that send what nobody waits for, or call without end."""
 
 import contextlib
+import dataclasses
+import json
 import socket
 import threading
 import time
@@ -13,7 +15,7 @@ from _partners import bank_file, exchange_keys, free_port, partner_config
 from skvfl.exceptions import PartyError, RefusedError
 from skvfl.remote import _grpc
 from skvfl.remote._config import PartyConfig
-from skvfl.remote._endpoint import pack_hello, read_reply
+from skvfl.remote._endpoint import pack_hello, pack_request, read_reply
 from skvfl.remote._grpc import CALL, Line, Server, dial
 from skvfl.remote._organisation import Organisation
 
@@ -174,11 +176,38 @@ def test_what_is_wrong_with_its_files_is_said_at_home(folder):
 def test_long_frames_cross_in_pieces():
     size = _grpc._PIECE
     frames = [bytes(n) for n in (0, 1, size - 1, size, size + 1, 3 * size)]
-    messages = [*_grpc.in_pieces(frames)]
+    messages = [*_grpc.in_pieces([each] for each in frames)]
     assert len(messages) == 1 + 1 + 1 + 1 + 2 + 3
     assert [*_grpc.joined("bank", messages, lambda: 3 * size)] == frames
     with pytest.raises(PartyError, match=f"'bank': .* more than {size} bytes"):
         [*_grpc.joined("bank", messages, lambda: size)]
+
+
+def test_small_frames_travel_together():
+    frames = [b"backward", b"forward", b""]
+    (message,) = _grpc.in_pieces([frames])
+    joined = _grpc.joined("bank", [message, _grpc._LAST + b"next"], lambda: 8)
+    assert [*joined] == [*frames, b"next"]
+    # Large ones do not, and come in the same order.
+    frames = [bytes(_grpc._PIECE), b"forward"]
+    messages = [*_grpc.in_pieces([frames])]
+    assert len(messages) == 2
+    assert [*_grpc.joined("bank", messages, lambda: _grpc._PIECE)] == frames
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b"\2", "cut short"),
+        (b"\2\4\0\0\0four", "cut short"),
+        (b"\2\4\0\0\0fo", "cut short"),
+        (b"\2\xff\xff\xff\xfffour\0next", "more than 8 bytes"),
+        (b"\2\4\0\0\0four\0" + bytes(9), "more than 8 bytes"),
+    ],
+)
+def test_frames_that_do_not_fit_into_their_message_are_refused(message, why):
+    with pytest.raises(PartyError, match=f"'bank': it sent a message .*{why}"):
+        [*_grpc.joined("bank", [message], lambda: 8)]
 
 
 @pytest.fixture
@@ -196,9 +225,9 @@ def test_nobody_is_listened_to_at_length_before_a_run_is_opened(asking, greets):
     taken = []
     object.__setattr__(organisation.policy._rules["bank"], "max_ids", 1000)
 
-    def in_pieces(frames):
+    def in_pieces(groups):
         """More and more of one frame, as long as the shop takes it in."""
-        for frame in frames:
+        for (frame,) in groups:
             if frame != b"long":
                 yield _grpc._LAST + frame
                 continue
@@ -233,3 +262,98 @@ def test_who_calls_does_not_listen_at_length_either(calling):
     with pytest.raises(RefusedError, match="more than 65536 bytes, which is too long"):
         read_reply("shop", line.receive(20), 0, "hello")
     line.close()
+
+
+def hasty(organisation, seconds):
+    """The same organisation, which has less patience with silence."""
+    minutes = seconds / 60
+    config = dataclasses.replace(organisation.config, idle_minutes=minutes)
+    return Organisation(config, TABLE)
+
+
+def opening(number):
+    settings = {"bottom": [4], "cut_width": 2, "lr": 0.1}
+    said = {"role": "splitnn.passive", "settings": settings, "rows": np.arange(9)}
+    return pack_request(number, "open", **said)
+
+
+def events(organisation):
+    lines = organisation.config.audit.read_text().splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+@pytest.mark.parametrize("dials", [False, True])
+def test_a_session_that_is_silent_is_ended_and_its_table_dropped(folder, dials):
+    port, stop, made = free_port(), threading.Event(), []
+    path = bank_file(folder, ["shop"], {"shop": port})
+    there = {}
+    if dials:
+        path = bank_file(folder, ["shop"], listen=f"localhost:{port}")
+        there = {"dial": True, "address": f"localhost:{port}"}
+    organisation = hasty(shop(folder, **there), 0.4)
+    if not dials:
+        config = dataclasses.replace(organisation.config, listen=f"localhost:{port}")
+        organisation.config = config
+    endpoint = organisation.endpoint
+    organisation.endpoint = lambda peer: made.append(endpoint(peer)) or made[-1]
+    ready = threading.Event()
+    run = threading.Thread(
+        target=_grpc.run, args=(organisation, stop, lambda port: ready.set())
+    )
+    run.start()
+    ready.wait(10)
+    bank = PartyConfig.load(path)
+    line = _grpc.reach(bank, "shop", 10)
+    line.send(pack_hello(0))
+    read_reply("shop", line.receive(10), 0, "hello")
+    (session,) = made
+    assert session._member.holding.n_rows == len(TABLE)
+    deadline = time.monotonic() + 10
+    while not session.is_over and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert session.is_over
+    assert session._member.holding.n_rows == 0
+    assert events(organisation)[-2:] == ["idle", "end"]
+    # Whoever comes back soon is told, and later nobody is there.
+    line.send(opening(1))
+    with pytest.raises(PartyError, match=r"nothing was asked for in .* begin"):
+        read_reply("shop", line.receive(10), 1, "open")
+    with pytest.raises(PartyError, match=r"lost|ended"):
+        line.receive(10)
+    assert events(organisation)[-2:] == ["idle", "end"]
+    line.close()
+    stop.set()
+    run.join(10)
+
+
+def test_who_computes_or_asks_is_not_silent(folder):
+    organisation = hasty(shop(folder), 0.2)
+    endpoint = organisation.endpoint("bank")
+    with organisation.idle.watching(endpoint, "bank", endpoint.close):
+        for _ in range(10):
+            endpoint._lock.acquire()
+            time.sleep(0.06)
+            endpoint._heard = time.monotonic()
+            endpoint._lock.release()
+            time.sleep(0.06)
+        assert not endpoint.is_over
+        endpoint._heard -= 0.2
+        deadline = time.monotonic() + 10
+        while not endpoint.is_over and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert endpoint.is_over
+
+
+def test_more_sessions_than_are_let_in_are_refused_in_words(asking, monkeypatch):
+    ask, organisation = asking
+    monkeypatch.setattr(_grpc, "_MOST_SESSIONS", 2)
+    lines = [ask() for _ in range(2)]
+    for line in lines:
+        line.send(pack_hello(0))
+        assert line.receive(10)
+    line = ask()
+    with pytest.raises(RefusedError, match="more than 2 sessions at once"):
+        line.receive(10)
+    assert "too many sessions at once" in organisation.config.audit.read_text()
+    for each in [*lines, line]:
+        each.close()

@@ -12,7 +12,7 @@ from _bank_and_telecom import ALLOW, COLUMNS, make_folders
 from skvfl import NoiseAsTargetsEncoder
 from skvfl.exceptions import ConfigurationError, RefusedError
 from skvfl.federation._settings import in_words, settings_of
-from skvfl.remote import _policy
+from skvfl.remote import _counts
 from skvfl.remote._config import METHODS, PartyConfig
 from skvfl.remote._policy import OPERATIONS, Policy
 
@@ -252,7 +252,7 @@ def test_counts_outlive_a_restart_and_end_with_the_day(make, monkeypatch):
         policy.check_prediction("bank", 41)
     make(rows_per_day=100).check_prediction("bank", 40)
     assert policy.terms("bank")["predicted rows left today"] == 0
-    monkeypatch.setattr(_policy, "_day", lambda: "2999-01-01")
+    monkeypatch.setattr(_counts, "_day", lambda: "2999-01-01")
     ask(make(fits_per_day=2))
     policy.check_prediction("bank", 100)
 
@@ -333,6 +333,32 @@ def test_noise_is_as_large_as_is_asked_for(make):
             ask(policy, "fedonce.guest", representation_noise=noise)
 
 
+def test_split_learning_has_as_much_noise_as_is_asked_for(make):
+    policy = make(methods=["splitnn", "fedonce"], min_noise=0.1, max_norm=2.0)
+    enough = {"representation_noise": 0.1, "max_representation_norm": 2}
+    ask(policy, **enough)
+    for noise in (0.0, 0.09, float("nan"), None, "0.2", True):
+        with pytest.raises(RefusedError, match=r"less than the smallest.* 0.1"):
+            ask(policy, **{**enough, "representation_noise": noise})
+    for norm in (2.1, float("inf"), float("nan"), None, "1", False):
+        with pytest.raises(RefusedError, match=r"norm=.* is more than .*allowed, 2"):
+            ask(policy, **{**enough, "max_representation_norm": norm})
+    # By itself the norm asks for no noise.
+    ask(make(methods=["splitnn"], max_norm=2.0), max_representation_norm=1.0)
+
+
+def test_a_model_with_less_noise_than_is_asked_for_now_is_not_served(make):
+    fitted = {**SPLIT, "representation_noise": 0.1, "max_representation_norm": 1.0}
+    for method in ("splitnn.passive", "fedonce.split", "rap.party"):
+        make().check_model("bank", method, fitted)
+    policy = make(methods=["splitnn", "fedonce"], min_noise=0.2, max_norm=1.0)
+    with pytest.raises(RefusedError, match="less than the smallest"):
+        policy.check_model("bank", "splitnn.passive", fitted)
+    with pytest.raises(RefusedError, match="split epochs are not allowed"):
+        policy.check_model("bank", "fedonce.split", {})
+    policy.check_model("bank", "splitnn.passive", {**fitted, "representation_noise": 1})
+
+
 @pytest.mark.parametrize(
     "guest",
     [
@@ -406,7 +432,7 @@ def test_split_epochs_are_added_to_what_the_fit_spent(make):
 def test_fits_add_up_to_a_total_that_outlives_the_day(make, monkeypatch):
     policy = make(methods=["fedonce"], max_epsilon=4.0, total_epsilon=4.0)
     day = iter(range(1000))
-    monkeypatch.setattr(_policy, "_day", lambda: f"day {next(day)}")
+    monkeypatch.setattr(_counts, "_day", lambda: f"day {next(day)}")
     n_fits = 0
     with contextlib.suppress(RefusedError):
         while n_fits < 20:
