@@ -183,6 +183,13 @@ SUITES = {
             Rule(
                 "KnownRowsAttack",
                 "columns",
+                f"{KNOWN}, one fewer than columns, but not which they are",
+                FEWER,
+                {"matched": False},
+            ),
+            Rule(
+                "KnownRowsAttack",
+                "columns",
                 f"{KNOWN}, twice as many as columns, but not which they are",
                 2.0,
                 {"matched": False},
