@@ -103,14 +103,24 @@ def reconstruct(received, rows, values, rng):
         left = errors[0]
         errors *= 1.0 if plain else DOUBT
         if errors[0] < best[0]:
-            error = left
+            error, residuals = left, left_out @ values
             guess = within_reach(others @ (inverse @ values), values)
         best = np.minimum(best, errors)
     without = (scaled.sum(axis=0) - scaled) / (len(rows) - 1)
     by_chance = (best <= best[0]).mean()
     if by_chance <= LEVEL and error < ((scaled - without) ** 2).mean():
-        return guess
+        return np.where(is_better(residuals, values), guess, mean)
     return np.tile(mean, (len(received), 1))
+
+
+def is_better(residuals, values):
+    """Of which columns known rows that are left out are guessed better than by a mean.
+
+    A map that is right as a whole may still miss a column that hardly varies, such as a
+    category of one known row, by many times its spread.
+    """
+    by_mean = ((values - values.mean(axis=0)) ** 2).mean(axis=0)
+    return (residuals**2).mean(axis=0) < by_mean
 
 
 def sketch(columns, rng):
