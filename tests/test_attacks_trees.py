@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+from _leakage import SEEDS, assert_nothing, changed
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
 from skvfl import SplitNNClassifier, VFLBoostingClassifier, VFLBoostingRegressor
 from skvfl.privacy import privacy_report, record_views
 from skvfl.privacy.attacks import (
+    BinSumsAttack,
     GradientSignAttack,
     GradientTargetAttack,
+    NodeRowsAttack,
     SplitSidesAttack,
 )
 
@@ -95,3 +98,92 @@ def test_sides_of_splits_give_columns(cancer):
     assert abs(np.mean(scores)) <= 2.3 * error + 1e-9
     with pytest.raises(ValueError, match="give known_rows"):
         SplitSidesAttack(known_rows=None).fit(views["bank"])
+
+
+@pytest.mark.parametrize("way", ["sums", "sides"])
+def test_sums_by_bin_give_columns(cancer, monkeypatch, way):
+    X, y = cancer[0][:300], cancer[1][:300]
+    if way == "sides":
+        monkeypatch.setattr("skvfl.privacy.attacks._sums.MOST_ROWS", 0)
+    vfl = VFLBoostingClassifier(parties=PARTIES, max_iter=20, random_state=0)
+    with record_views() as views:
+        vfl.fit(X, y)
+    view, secret = views["bank"].fit, X[:, 3:]
+    known = BinSumsAttack(known_rows=50, sender="shop")
+    spread = BinSumsAttack(marginals=True, sender="shop")
+    for attack in (known, spread):
+        found = attack.informed(secret, random_state=0).fit(view)
+        assert found.score(secret) > 0.8
+    if way == "sums":
+        bins = vfl._parties["shop"]._bins.look_up(secret)
+        assert np.mean(found.bins_ == bins) > 0.8
+
+    def drawn(seed):
+        rng = np.random.default_rng(seed)
+
+        def change(seen, place, array):
+            if seen.operation in ("begin_trees", "add_up"):
+                return rng.standard_normal(array.shape)
+            if seen.operation == "split":
+                return rng.integers(0, 255, array.shape, np.uint8)
+            return array
+
+        return changed(view, change)
+
+    for attack in (known, spread):
+        scores = []
+        for seed in SEEDS:
+            knows = attack.informed(secret, random_state=seed)
+            scores.append(knows.fit(drawn(seed)).score(secret))
+        assert_nothing(scores)
+
+
+def test_sums_by_bin_say_nothing_of_other_people(cancer):
+    X, y = cancer
+    view = recorded(X, y)["bank"].fit
+    scores = []
+    for seed in SEEDS:
+        others = np.random.default_rng(seed).permutation(X[:, 3:])
+        attack = BinSumsAttack(known_rows=50, sender="shop")
+        attack = attack.informed(others, random_state=seed)
+        scores.append(attack.fit(view).score(others))
+    assert_nothing(scores)
+
+
+def test_sums_by_bin_take_side_knowledge_that_fits(cancer):
+    view, secret = recorded(*cancer)["bank"], cancer[0][:, 3:]
+    with pytest.raises(ValueError, match="known_rows, or marginals"):
+        BinSumsAttack().fit(view)
+    with pytest.raises(ValueError, match="3 columns are in bins"):
+        BinSumsAttack(marginals=secret[:, :2]).fit(view)
+    nobody = BinSumsAttack(known_rows=50, sender="nobody").informed(secret)
+    assert nobody.fit(view).score(secret) == pytest.approx(0, abs=1e-9)
+
+
+def test_rows_of_nodes_tell_a_passive_party_of_others_columns(cancer):
+    X, y = cancer
+    parties = {"bank": [0], "shop": [3, 4, 5], "clinic": [1, 2]}
+    vfl = VFLBoostingClassifier(parties=parties, max_iter=5, random_state=0)
+    with record_views() as views:
+        vfl.fit(X, y)
+    secret, view = X[:, 3:], views["clinic"]
+    attack = NodeRowsAttack(known_rows=100)
+    knows = attack.informed(secret, random_state=0)
+    assert knows.fit(view).score(secret) > 0.3
+    scores = []
+    for seed in SEEDS:
+        others = np.random.default_rng(seed).permutation(secret)
+        knows = attack.informed(others, random_state=seed)
+        scores.append(knows.fit(view).score(others))
+    assert_nothing(scores)
+    with pytest.raises(ValueError, match="give known_rows"):
+        NodeRowsAttack(known_rows=None).fit(view)
+    found = privacy_report(vfl, X, y, views=views, membership=False, n_repeats=2)
+    rows = [
+        (role.name, each.attack, each.secret)
+        for role in found.roles
+        for each in role.outcomes
+        if each.score > 0.3
+    ]
+    assert ("bank", "BinSumsAttack", "columns of shop") in rows
+    assert ("clinic", "NodeRowsAttack", "columns of shop") in rows

@@ -129,6 +129,7 @@ CONTENT = "masked numbers"
 # Secrets that say nothing by themselves of what is in columns or labels.
 LESSER = (EQUAL_ROWS, PAIRS, CONTENT)
 SAMPLE = "a sample of half of its rows, but not which they are"
+SPREAD = "how each of its columns is distributed"
 AS_SENT = "no attack: it is sent them"
 KNOWN = "{n} of its rows"
 REPRESENTATIONS = (
@@ -183,6 +184,13 @@ SUITES = {
             Rule(
                 "KnownRowsAttack",
                 "columns",
+                f"{KNOWN}, one fewer than columns, but not which they are",
+                FEWER,
+                {"matched": False},
+            ),
+            Rule(
+                "KnownRowsAttack",
+                "columns",
                 f"{KNOWN}, twice as many as columns, but not which they are",
                 2.0,
                 {"matched": False},
@@ -205,7 +213,7 @@ SUITES = {
             Rule(
                 "RankAttack",
                 "columns",
-                "how each of its columns is distributed",
+                SPREAD,
                 params={"marginals": True},
                 applies=_in_bins,
             ),
@@ -238,7 +246,7 @@ SUITES = {
             Rule(
                 "HyperplaneAttack",
                 "columns",
-                "how each of its columns is distributed",
+                SPREAD,
                 params={"marginals": True},
                 applies=_pretrains,
             ),
@@ -246,8 +254,13 @@ SUITES = {
         "passive": GRADIENTS,
     },
     "Boosting": {
-        "centre": (Rule("SplitSidesAttack", "columns", KNOWN, 100),),
+        "centre": (
+            Rule("BinSumsAttack", "columns", KNOWN, 100),
+            Rule("BinSumsAttack", "columns", SPREAD, params={"marginals": True}),
+            Rule("SplitSidesAttack", "columns", KNOWN, 100),
+        ),
         "passive": (
+            Rule("NodeRowsAttack", "columns", KNOWN, 100),
             Rule("GradientSignAttack", "labels", applies=is_classifier),
             Rule(
                 "GradientTargetAttack",

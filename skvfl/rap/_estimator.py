@@ -92,7 +92,8 @@ class RandomProjectionVFL(TransformerMixin, VFLEstimator):
     projection : transformer, dict of str to transformer or None, default=None
         What each party applies to its prepared columns, or each by name; a
         :class:`GaussianProjection` by default. Every party gets a clone with a seed of
-        its own.
+        its own. The default's orthogonal matrix keeps lengths of rows, by which a
+        server finds people that it knows; ``kind="conditioned"`` does not.
     label_protection : bool, default=True
         Whether the server sees two aliases per class, drawn anew for every row, instead
         of the classes, or a secret mixture of the target and a pseudo target instead of

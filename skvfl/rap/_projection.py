@@ -100,11 +100,13 @@ class GaussianProjection(
 
         - ``"orthogonal"``: a uniformly random rotation or reflection. Distances and
           inner products are exactly preserved, so models train as on the columns
-          themselves; who knows the columns' correlations and skewness can undo it.
+          themselves. Who knows the columns' correlations and skewness can undo it; who
+          knows some rows finds them by their lengths, without being told which they
+          are, and fewer of them than there are columns undo part of it.
         - ``"conditioned"``: random directions with singular values between 1/2 and 2,
-          log-uniformly. Correlations alone no longer undo it, unless a few directions
-          dominate; distances change by at most a factor of 2, and networks lose up to
-          a point of accuracy.
+          log-uniformly. Neither lengths nor correlations alone undo it, unless a few
+          directions dominate; distances change by at most a factor of 2, which costs
+          up to a point of accuracy.
         - ``"gaussian"``: independent normal entries of variance 1 / n_features, as the
           paper writes. Hides what ``"conditioned"`` hides and costs more accuracy,
           because nearly singular draws are common (a condition number of 68 in the

@@ -27,6 +27,7 @@ from skvfl.privacy.attacks._secure import (
     RoundDifferenceAttack,
     UniformityAttack,
 )
+from skvfl.privacy.attacks._sums import BinSumsAttack, NodeRowsAttack
 from skvfl.privacy.attacks._trees import (
     GradientSignAttack,
     GradientTargetAttack,
@@ -37,6 +38,7 @@ __all__ = [
     "AliasAttack",
     "Attack",
     "AttributeInferenceAttack",
+    "BinSumsAttack",
     "ClusterGradientAttack",
     "CollusionAttack",
     "EqualRowsAttack",
@@ -52,6 +54,7 @@ __all__ = [
     "LossThresholdAttack",
     "ModelCompletionAttack",
     "MomentsAttack",
+    "NodeRowsAttack",
     "RankAttack",
     "RoundDifferenceAttack",
     "ShadowModelAttack",

@@ -8,6 +8,8 @@ prior's score, and what is learnt by chance would give less.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
@@ -17,11 +19,15 @@ from scipy.stats import binom, ttest_1samp, wilcoxon
 # kernels are tried on several columns.
 CHANCE = 0.004
 N_ORDERS = 499
+# Of the prior guess's squared error, what must go away at least.
+LEAST_GAIN = 0.02
 # The decomposition costs the cube of it.
 MOST_ROWS = 1500
 PENALTIES = np.logspace(-9, 3, 13)
 # Of a Gaussian kernel, in median distances of two rows.
 WIDTHS = (0.5, 1.0, 3.0)
+# In ranks: the first one tells categories apart.
+REACHES = (0.1, 1.0, 4.0, 16.0)
 
 
 def standardised(features):
@@ -155,6 +161,51 @@ def guess_columns(features, known, values):
     return columns
 
 
+def guess_from_ranks(ranks, known, values):
+    """Columns of all rows from ranks or codes of a few columns behind them.
+
+    Each column is taken to follow from one of the ranks: as the mean of known rows of
+    about the same rank.
+
+    Parameters
+    ----------
+    ranks : ndarray of shape (n_rows, n_ranked)
+    known : ndarray of int
+        Positions of the known rows.
+    values : ndarray of shape (n_known, n_columns)
+        Theirs.
+
+    Returns
+    -------
+    columns : ndarray of shape (n_rows, n_columns)
+        The known rows' mean in columns of which no ranks say anything.
+    """
+    columns = np.tile(values.mean(axis=0), (len(ranks), 1))
+    if len(known) < 8:
+        return columns
+    without = (values.sum(axis=0) - values) / (len(values) - 1)
+    chance = (values - without) ** 2
+    best = chance.mean(axis=0)
+    # The more are tried, the more often one looks better by chance.
+    level = CHANCE / max(ranks.shape[1], 1)
+    for rank, reach in product(ranks.T, REACHES):
+        apart = abs(rank[:, None] - rank[known])
+        among = apart[known]
+        np.fill_diagonal(among, np.inf)
+        error = (values - _nearby(among, reach) @ values) ** 2
+        better = (error.mean(axis=0) < best) & surely_less(error, chance, level)
+        if better.any():
+            best = np.where(better, error.mean(axis=0), best)
+            columns[:, better] = _nearby(apart, reach) @ values[:, better]
+    return columns
+
+
+def _nearby(apart, reach):
+    """Weights of known rows that fall with distance; the nearest always has some."""
+    weights = np.exp((apart.min(axis=1, keepdims=True) - apart) / reach)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
 def guess_classes(features, known, labels, similarities=None):
     """Classes of all rows from the known ones.
 
@@ -199,22 +250,25 @@ def guess_classes(features, known, labels, similarities=None):
     return guess, right
 
 
-def surely_less(errors, prior):
+def surely_less(errors, prior, level=CHANCE):
     """For every column, whether errors are smaller, and not by chance.
 
     Parameters
     ----------
     errors, prior : ndarray of shape (n_known, n_columns)
         Squared errors of the guess and of the prior one.
+    level : float, default=CHANCE
+        How often it may be said by chance.
     """
     better = np.zeros(errors.shape[1], bool)
     for i, gain in enumerate((prior - errors).T):
-        # What is hardly better is a guess that was shrunk to almost the prior one.
-        if gain.mean() > 1e-3 * prior[:, i].mean():
+        # What is hardly better is a guess that was shrunk to almost the prior one, or
+        # in a column of which a single known row differs, all others' value.
+        if gain.mean() > LEAST_GAIN * prior[:, i].mean():
             # Ranks as well, because a few rows far out leave a mean without certainty.
             by_mean = ttest_1samp(gain, 0, alternative="greater").pvalue
             by_rank = wilcoxon(gain, alternative="greater").pvalue
-            better[i] = min(by_mean, by_rank) < CHANCE
+            better[i] = min(by_mean, by_rank) < level
     return better
 
 

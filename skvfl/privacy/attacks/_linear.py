@@ -19,6 +19,8 @@ DOUBT = 3.0
 PROPORTION = 3.0
 # The rest adds little, and each costs a row of equations.
 MOST_KNOWN = 400
+# Of known rows, by which a matrix without a spare equation is judged.
+N_ORDERS = 999
 # Columns that a map is judged by.
 MOST_JUDGED = 16
 
@@ -101,14 +103,24 @@ def reconstruct(received, rows, values, rng):
         left = errors[0]
         errors *= 1.0 if plain else DOUBT
         if errors[0] < best[0]:
-            error = left
+            error, residuals = left, left_out @ values
             guess = within_reach(others @ (inverse @ values), values)
         best = np.minimum(best, errors)
     without = (scaled.sum(axis=0) - scaled) / (len(rows) - 1)
     by_chance = (best <= best[0]).mean()
     if by_chance <= LEVEL and error < ((scaled - without) ** 2).mean():
-        return guess
+        return np.where(is_better(residuals, values), guess, mean)
     return np.tile(mean, (len(received), 1))
+
+
+def is_better(residuals, values):
+    """Of which columns known rows that are left out are guessed better than by a mean.
+
+    A map that is right as a whole may still miss a column that hardly varies, such as a
+    category of one known row, by many times its spread.
+    """
+    by_mean = ((values - values.mean(axis=0)) ** 2).mean(axis=0)
+    return (residuals**2).mean(axis=0) < by_mean
 
 
 def sketch(columns, rng):
@@ -131,9 +143,8 @@ def is_solved(received, rows, values, solution, rng):
     """Whether known rows determine a matrix: more equations hold than it takes.
 
     With exactly as many rows as columns nothing is left over to check a solution by.
-    But where it is wrong, a matrix that leads from values to what others sent has
-    larger entries than for the right order of rows, and one that leads back gives
-    values out of proportion.
+    But where it is wrong, it makes of all other rows values out of proportion: they
+    spread more than for the right order of known rows.
     """
     known = received[rows]
     if np.linalg.norm(values - solution[rows]) > EXACT * np.linalg.norm(values):
@@ -146,10 +157,14 @@ def is_solved(received, rows, values, solution, rng):
     whole = np.linalg.matrix_rank(received, rtol=SMALLEST)
     if min(rank, np.linalg.matrix_rank(values, rtol=SMALLEST)) < whole:
         return False
-    inverse = np.linalg.pinv(values, rcond=SMALLEST)
-    orders = [np.arange(len(rows)), *map(rng.permutation, [len(rows)] * N_PERMUTATIONS)]
-    sizes = [np.linalg.norm(inverse @ known[order]) for order in orders]
-    return bool(np.mean(sizes <= sizes[0]) <= LEVEL)
+    _, axes, deviations = principal(received)
+    back = (axes * deviations).T @ np.linalg.pinv(known, rcond=SMALLEST)
+    scaled = values / scales(values)
+    # Among few rows a drawn order is the right one now and then, and must not count
+    # against itself: so there are many.
+    orders = [np.arange(len(rows)), *map(rng.permutation, [len(rows)] * N_ORDERS)]
+    spreads = [np.linalg.norm(back @ scaled[order], axis=0).sum() for order in orders]
+    return bool(np.mean(spreads <= spreads[0]) <= LEVEL)
 
 
 def is_turned(received, values):
