@@ -147,7 +147,7 @@ def in_words(value: Any) -> Any:
     # Before the kinds of numbers, which take long to rule out: every member is told of
     # all others.
     if type(value) is list:
-        return [in_words(each) for each in value]
+        return [each if type(each) is str else in_words(each) for each in value]
     if isinstance(value, np.bool_ | Integral | Real):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, tuple):
@@ -191,7 +191,7 @@ def from_words(words: Any) -> Any:
         If a name is not registered here.
     """
     if isinstance(words, list):
-        return [from_words(each) for each in words]
+        return [each if type(each) is str else from_words(each) for each in words]
     if not isinstance(words, dict):
         return words
     keys = sorted(words)

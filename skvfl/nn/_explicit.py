@@ -117,7 +117,8 @@ def forward(links, inputs):
     """What enters every layer, and what leaves the last one."""
     values = [inputs]
     for link in links:
-        values.append(link.forward(values[-1]))
+        inputs = link.forward(inputs)
+        values.append(inputs)
     return values
 
 

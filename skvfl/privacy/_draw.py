@@ -99,7 +99,7 @@ class Draw:
         size, n_bytes = CONTRIBUTION, CONTRIBUTION * len(self._clients)
         raw = bytes_of(self._relay, contributions, n_bytes, "contributions to the draw")
         told = [raw[start : start + size] for start in range(0, n_bytes, size)]
-        found = [self._commitment(place, each) for place, each in enumerate(told)]
+        found = self._commitments(told)
         # One digest for all, and in it everybody's own: who finds it has been counted.
         if self._bound is None or not hmac.compare_digest(
             self._digest(b"all", b"".join(found)), self._bound
@@ -115,6 +115,15 @@ class Draw:
 
     def _commitment(self, place: int, contribution: bytes) -> bytes:
         return self._digest(b"one", place.to_bytes(4, "big") + contribution)
+
+    def _commitments(self, contributions: Sequence[bytes]) -> list[bytes]:
+        """Those of all clients."""
+        # Written out, because every client looks at those of all the others.
+        sha256, terms = hashlib.sha256, self._terms + b"one"
+        return [
+            sha256(terms + place.to_bytes(4, "big") + each).digest()
+            for place, each in enumerate(contributions)
+        ]
 
     def _seed(self, contributions: bytes) -> bytes:
         return self._digest(b"sum", contributions)

@@ -50,11 +50,19 @@ def fingerprint(public_key: bytes) -> str:
 
 def context(*fields: str | int | bytes) -> bytes:
     """Fields in one string of bytes from which they can be told apart."""
-    parts: list[bytes] = []
-    for field in fields:
-        part = field if type(field) is bytes else str(field).encode()
-        parts += (len(part).to_bytes(8, "big"), part)
-    return b"".join(parts)
+    return b"".join([_framed_text(f) if type(f) is str else _framed(f) for f in fields])
+
+
+def _framed(field: str | int | bytes) -> bytes:
+    part = field if type(field) is bytes else str(field).encode()
+    return len(part).to_bytes(8, "big") + part
+
+
+# Kept, because every pair has the same few names and purposes in its contexts. None of
+# them is a secret.
+@lru_cache(maxsize=4096)
+def _framed_text(text: str) -> bytes:
+    return _framed(text)
 
 
 # Kept, because the keys of all pairs are for the same few purposes.
@@ -254,6 +262,8 @@ class KeyRing:
         self.forget()
         if offered is None:
             raise ValueError("call public_keys first: no key epoch has begun")
+        mine = self.name, self._public_identity + offered.public
+        protocol, run = context(PROTOCOL), context(offered.epoch, offered.session)
         for peer, keys in _one_each(offered.peers, public_keys, "public keys").items():
             both = bytes_of(peer, keys, 2 * _KEY, "public keys")
             identity, ephemeral = both[:_KEY], both[_KEY:]
@@ -273,16 +283,11 @@ class KeyRing:
                     peer, f"{self.name!r} received unusable public keys of it"
                 ) from None
             offered.secrets[peer] = secret + self._static_secrets[identity]
-            mine = self._public_identity + offered.public
-            public = {self.name: mine, peer: both}
-            offered.bindings[peer] = context(
-                PROTOCOL,
-                # Both names and all keys are bound in, in one order for both sides: a
-                # key that was moved to another pair gives another secret.
-                *(part for name in sorted(public) for part in (name, public[name])),
-                offered.epoch,
-                offered.session,
-            )
+            # Both names and all keys are bound in, in one order for both sides: a key
+            # that was moved to another pair gives another secret.
+            pair = sorted([mine, (peer, both)])
+            bound = [context(name, public) for name, public in pair]
+            offered.bindings[peer] = b"".join([protocol, *bound, run])
         # Forward secrecy: what is stolen later does not open what was recorded before.
         del offered.private
         self._agreed = offered
@@ -415,9 +420,29 @@ class KeyRing:
         stream : CipherContext
             Valid until the peer's next stream of this purpose is asked for.
         """
-        stream = self._in_use().stream(peer, purpose)
-        stream.reset_nonce(nonce + bytes(8))
-        return stream
+        return self.streams([peer], purpose, nonce)[0]
+
+    def streams(
+        self, peers: Iterable[str], purpose: str, nonce: bytes
+    ) -> list[CipherContext]:
+        """:meth:`stream` of each of several peers.
+
+        Parameters
+        ----------
+        peers : iterable of str
+            Names of the other organisations.
+        purpose, nonce
+            As there.
+
+        Returns
+        -------
+        streams : list of CipherContext
+        """
+        open_stream, start = self._in_use().stream, nonce + bytes(8)
+        streams = [open_stream(peer, purpose) for peer in peers]
+        for stream in streams:
+            stream.reset_nonce(start)
+        return streams
 
     def aead(self, peer: str, purpose: str | bytes, *, sender: str) -> AESGCM:
         """AES-256-GCM under :meth:`key` of the same arguments.

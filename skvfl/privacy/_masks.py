@@ -211,11 +211,11 @@ class Masker:
     def _add_masks(
         self, total: np.ndarray, nonce: bytes, key: bytes | None = None
     ) -> None:
-        open_stream, purpose = self._ring.stream, self._purpose
+        streams, purpose = self._ring.streams, self._purpose
         # Of each pair the one adds what the other subtracts, so that all masks cancel
         # in the sum over all clients, and only there.
-        added = [open_stream(peer, purpose, nonce) for peer in self._after]
-        subtracted = [open_stream(peer, purpose, nonce) for peer in self._before]
+        added = streams(self._after, purpose, nonce)
+        subtracted = streams(self._before, purpose, nonce)
         if key is not None:
             added.append(_key_stream(key, nonce))
         _combine(total, added, subtracted)

@@ -325,10 +325,14 @@ class SplitParty(Party):
     @operation
     def forward(self, start, stop):
         """Activations of one batch, and nothing of how they came about."""
+        # Numbers alone cross: the tape would lead back to the columns.
+        return self._send(start, stop).numpy()
+
+    def _send(self, start, stop):
+        """Activations of one batch, whose gradient will come."""
         cut, tape = self._activate(self.held(Epoch).order[start:stop])
         self.hold(Activations(tape))
-        # Numbers alone cross: the tape would lead back to the columns.
-        return cut.numpy()
+        return cut
 
     @operation
     def backward(self, gradient):
@@ -397,20 +401,19 @@ class BottomParty(SplitParty):
     # Of the bottom model, by which its noise is told from that of others.
     _n_steps = 0
 
-    @operation
-    def forward(self, start, stop):
-        """Activations of one batch, and nothing of how they came about."""
-        is_noisy = self.cut is not None and self.cut.noise
-        if is_noisy and self.holds(Activations):
+    def _send(self, start, stop):
+        if self.cut is None:
+            return super()._send(start, stop)
+        if self.cut.noise and self.holds(Activations):
             raise StateError(
                 "it has sent a batch whose gradient has not come: noise that is drawn "
                 "again for the same model averages out"
             )
-        cut = self._short(tensor(super().forward(start, stop)))
-        if is_noisy:
+        cut = self._short(super()._send(start, stop))
+        if self.cut.noise:
             generator = self.held(FreshNoise).generator
             cut = cut + self.cut.noise * torch.randn(cut.shape, generator=generator)
-        return cut.numpy()
+        return cut
 
     @operation
     def backward(self, gradient):
