@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
 
 from skvfl._cells import unquoted
 from skvfl._random import int_seed, seed_sequence
@@ -38,6 +39,9 @@ from skvfl.nn._build import hidden_layers
 from skvfl.nn._steps import Joined, infer, tensor
 from skvfl.nn._training import train
 from skvfl.partition._columns import refuse_masked
+
+# Rows that are joined at once: of many parties their columns are many.
+_FEW_ROWS = 1024
 
 
 class AutoencoderTransformer(
@@ -509,8 +513,21 @@ def represent(encoder, inputs):
     -------
     latent : ndarray of shape (n_rows, n_components), dtype float32
     """
-    network, inputs = encoder.module_.encoder, tensor(_dense(inputs))
-    return infer(network, inputs, torch.float32, precise=False).numpy()
+    inputs = tensor(_dense(inputs))
+    latent = torch.empty(len(inputs), encoder.module_.encoder[-2].out_features)
+    with torch.inference_mode():
+        for start, values in zip(
+            range(0, len(inputs), _FEW_ROWS), inputs.split(_FEW_ROWS), strict=True
+        ):
+            n_rows = len(values)
+            for layer in encoder.module_.encoder:
+                # Nobody else has what leaves a linear layer.
+                if type(layer) is nn.SELU:
+                    values = torch.selu_(values)
+                else:
+                    values = layer(values)
+            latent[start : start + n_rows] = values
+    return latent.numpy()
 
 
 def _dense(X):

@@ -180,8 +180,10 @@ class EncoderParty(Party):
             Of the run's rows.
         """
         rows = self.held(Present).rows
+        block = self.held(Holding).block
         # Taken once, so that nothing later sees a row which the party is not to hold.
-        block = _safe_indexing(self.held(Holding).block, np.flatnonzero(rows))
+        if not rows.all():
+            block = _safe_indexing(block, np.flatnonzero(rows))
         self.hold(OwnTable(bare(block), aligned[rows]))
 
     @operation
