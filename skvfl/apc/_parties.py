@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +15,16 @@ from sklearn.pipeline import Pipeline
 from skvfl._random import seed_missing
 from skvfl._rows import explained, rows_without_values
 from skvfl._sklearn import _safe_indexing
+from skvfl.apc._autoencoder import AutoencoderTransformer, represent
 from skvfl.exceptions import InvalidOutputError, SettingsError, ShareableError
 from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import bare, run
+from skvfl.nn._steps import PIECE, Joined
 from skvfl.partition._preprocessing import PartyPreprocessor
 
 _PENALTIES = np.logspace(0, 3, 7)
+# scikit-learn's own, of the largest slope at which logistic regression stops.
+ROUGH_TOLERANCE = 1e-4
 
 
 # What parties hold
@@ -175,8 +180,10 @@ class EncoderParty(Party):
             Of the run's rows.
         """
         rows = self.held(Present).rows
+        block = self.held(Holding).block
         # Taken once, so that nothing later sees a row which the party is not to hold.
-        block = _safe_indexing(self.held(Holding).block, np.flatnonzero(rows))
+        if not rows.all():
+            block = _safe_indexing(block, np.flatnonzero(rows))
         self.hold(OwnTable(bare(block), aligned[rows]))
 
     @operation
@@ -187,8 +194,8 @@ class EncoderParty(Party):
         # Every row that is held, aligned or not: encoders need no label and no partner.
         with explained(self._encoder, inputs):
             self._encoder.fit(inputs)
-        self.hold(Inputs(inputs))
-        return self._send(inputs[table.aligned])
+        self._keep(inputs)
+        return self._send(inputs[table.aligned], _learnt)
 
     @serving
     def represent(self):
@@ -200,14 +207,17 @@ class EncoderParty(Party):
                 f"it has no cell of {n_missing} of {block.shape[0]} rows, and "
                 'inference="joint" needs every party; inference="active" does without'
             )
-        return self._send(run(self._transformer.transform, block))
+        return self._send(run(self._transformer.transform, block), _represent)
 
     def _with_own_rows(self, rows):
         """Rows that the party holds, whatever its cells say."""
         return rows
 
-    def _send(self, inputs):
-        sent = _represent(self._encoder, inputs, "local_encoder")
+    def _keep(self, inputs):
+        """Keep the prepared columns for later, if there is anything to do later."""
+
+    def _send(self, inputs, encode):
+        sent = encode(self._encoder, inputs, "local_encoder")
         # Encoders of the user's own may compute in double precision, and twice the
         # bytes would tell the receiver nothing.
         return sent.astype(np.float32, copy=False)
@@ -265,6 +275,9 @@ class ActiveParty(EncoderParty):
     def _with_own_rows(self, rows):
         """A row with a label is held, even where no cell of it is known."""
         return rows | self.held(Holding).labels.known
+
+    def _keep(self, inputs):
+        self.hold(Inputs(inputs))
 
     @operation
     def agree_on_rows(self, aligned):
@@ -360,12 +373,17 @@ class ActiveParty(EncoderParty):
 
     def _join(self):
         """Fit the joint encoder; the joint representation of the aligned rows."""
-        received = np.hstack(self.held(Received).parts)
-        # The largest arrays of a fit: nobody keeps them, or their parts, for longer.
+        encoder, received = self._joint_encoder, self.held(Received).parts
+        # The largest arrays of a fit: nobody keeps them for longer than this.
         self.drop(Received)
+        if _is_ours(encoder) and not _is_watched(encoder):
+            # Nor are they copied: a batch is joined when it is taken.
+            received = Joined(received)
+        else:
+            received = np.hstack(received)
         # On aligned rows only: of others the joint representation does not exist.
-        self._joint_encoder.fit(received)
-        return _represent(self._joint_encoder, received, "joint_encoder")
+        encoder.fit(received)
+        return _learnt(encoder, received, "joint_encoder")
 
     def _fit_alone(self, joint):
         """Pipeline from this party's columns to predictions."""
@@ -384,7 +402,7 @@ class ActiveParty(EncoderParty):
         with explained(self._active_encoder, inputs):
             self._active_encoder.fit(inputs, **target)
         target.clear()
-        enriched = _represent(self._active_encoder, inputs, "active_encoder")
+        enriched = _learnt(self._active_encoder, inputs, "active_encoder")
         model = self._fit_model(self._model, enriched, slice(None), guessed)
         steps = [
             ("prepare", self._transformer),
@@ -467,12 +485,13 @@ class ActiveParty(EncoderParty):
             )
         # Representations have no unit, and a linear model's penalty depends on it.
         scale = PartyPreprocessor(dtype="float64").fit(representation)
-        # In double precision, so only of rows that are learnt from.
-        known = representation if labelled.all() else representation[labelled]
-        known = run(scale.transform, known)
+        # Only of rows that are learnt from, of which this may be a second table.
+        dtype = np.float32 if _stops_early(model) else np.float64
+        scaled = partial(_scaled, scale, dtype=dtype)
+        known = scaled(representation if labelled.all() else representation[labelled])
         if guessed is not None:
             among, more, confidence = guessed
-            known = np.vstack([known, run(scale.transform, representation[among])])
+            known = np.vstack([known, scaled(representation[among])])
             if weights is not None or confidence is not None:
                 own = np.ones(len(labels)) if weights is None else weights
                 added = np.ones(len(more)) if confidence is None else confidence
@@ -488,6 +507,38 @@ class ActiveParty(EncoderParty):
 def _represent(encoder, inputs, name):
     """Output of a fitted encoder, which the estimator's parameter of this name gave."""
     return run(encoder.transform, inputs, f"its {name} {type(encoder).__name__}")
+
+
+def _learnt(encoder, inputs, name):
+    """The same of rows that are learnt from, where our own encoder can do with less."""
+    if _is_ours(encoder):
+        return represent(encoder, inputs)
+    return _represent(encoder, inputs, name)
+
+
+def _is_ours(encoder):
+    """Whether an encoder does what ours does, and not what a subclass may."""
+    return type(encoder) is AutoencoderTransformer
+
+
+def _is_watched(encoder):
+    """Whether callbacks are told of the rows that our own encoder learns from."""
+    return bool(encoder.callbacks) or hasattr(encoder, "_skl_callbacks")
+
+
+def _stops_early(model):
+    """Whether a model ends so far from its optimum that single precision suffices."""
+    ours = type(model) in (LogisticRegression, LogisticRegressionCV)
+    return ours and model.solver == "lbfgs" and model.tol >= ROUGH_TOLERANCE
+
+
+def _scaled(scale, representation, dtype):
+    """A scaled representation, in pieces, because they come in double precision."""
+    scaled = np.empty(representation.shape, dtype)
+    for start in range(0, len(scaled), PIECE):
+        rows = slice(start, start + PIECE)
+        scaled[rows] = run(scale.transform, representation[rows])
+    return scaled
 
 
 def _default_teacher(labels):

@@ -112,8 +112,9 @@ class AutoencoderLoss:
         """Losses, and the gradients of their sum, each times its factor."""
         latent, reconstruction = outputs
         away = reconstruction - inputs
-        losses, of_outputs = DISTANCES["mse"](away), SLOPES["mse"](away)
-        of_outputs = of_outputs * factors[:, None]
+        losses = DISTANCES["mse"](away)
+        # In place, as these are as many numbers as the inputs.
+        of_outputs = away.mul_((2 * factors)[:, None])
         if latent_target is None:
             return losses, (None, of_outputs)
         counts, away = self.weight * has_target, latent - latent_target

@@ -68,6 +68,42 @@ def check_held_out(weight):
         )
 
 
+class Joined:
+    """Columns of several tables side by side, joined only of the rows that are taken.
+
+    Parameters
+    ----------
+    parts : list of torch.Tensor or ndarray of shape (n_rows, n_columns)
+        In single precision.
+    """
+
+    def __init__(self, parts):
+        self.parts = list(map(tensor, parts))
+        self.shape = torch.Size(
+            [len(self.parts[0]), sum(p.shape[1] for p in self.parts)]
+        )
+
+    def __len__(self):
+        return self.shape[0]
+
+    def size(self, dim):
+        """Number of rows or columns, as of a tensor."""
+        return self.shape[dim]
+
+    def to(self, device):
+        """The same on a device."""
+        return Joined([part.to(device) for part in self.parts])
+
+    def index_select(self, dim, rows):
+        """These rows, as one tensor."""
+        return torch.cat([part.index_select(dim, rows) for part in self.parts], 1)
+
+    def split(self, n_rows):
+        """All rows in turn, so many at a time."""
+        for pieces in zip(*(part.split(n_rows) for part in self.parts), strict=True):
+            yield torch.cat(pieces, 1)
+
+
 def infer(network, inputs, dtype=torch.float64):
     """Outputs in evaluation mode and double precision, rounded to a data type.
 
@@ -213,6 +249,8 @@ def tensor(array):
     # What arrives in every batch of every party needs no second look.
     if type(array) is np.ndarray and array.dtype is _SINGLE and array.flags.carray:
         return torch.from_numpy(array)
+    if isinstance(array, Joined | torch.Tensor):
+        return array
     return shared(np.asarray(array, dtype=np.float32))
 
 
