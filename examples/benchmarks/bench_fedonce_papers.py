@@ -69,7 +69,7 @@ DELTA = 1e-5
 RATES, NORMS, SIZES = (0.3, 1.0), (0.5, 1.5), (128, 512)
 RATES_WITHOUT_NOISE = (0.03, 0.1, *RATES)
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-PARTIES = (10, 50, 100, 200)
+PARTIES = FEWEST, *_ = (10, 50, 100, 200)
 
 
 class Table(NamedTuple):
@@ -82,12 +82,16 @@ class Table(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """Sizes of the networks, as in the paper's tables 2 and 3, and what to send."""
+    """Sizes of the networks, as in the paper's tables 2 and 3, and what to send.
+
+    ``d`` and ``f``, every how many epochs targets are exchanged, are of tables 5 and 10.
+    """
 
     guest: tuple
     host: tuple
     width: int
     d: int = 3
+    f: int = 1
 
 
 class Plan(NamedTuple):
@@ -116,7 +120,7 @@ class Budget(NamedTuple):
 
 PHISHING = Networks((30, 30), (30,), 30)
 UJI = Networks((50, 50, 50, 30), (30, 10), 32)
-IMAGES = Networks((128,), (128,), 64, d=16)
+IMAGES = Networks((128,), (128,), 64, d=16, f=3)
 # What the plans of digits, and those of images, have in common.
 DIGITS = {"seeds": 3, "guest_epochs": 40, "host_epochs": 60, "split_epochs": 40}
 PICTURES = {"rows": 5_000, "hosts": slice(0, 4, 3), "host_epochs": 25}
@@ -162,6 +166,7 @@ BUDGET_PLANS = {
         Networks((50, 50), (20, 20), 16, d=6), seeds=3, guest_epochs=3, host_epochs=12
     ),
     "mnist": Budget(Networks((64,), (10,), 16, d=8), seeds=3),
+    "superconduct": Budget(Networks((50, 50), (20, 20), 16), seeds=3),
 }
 BIASED_PLANS = {
     "phishing": Plan(PHISHING, seeds=3),
@@ -321,7 +326,7 @@ def encoder(plan, classes, **settings):
         plan.networks.d,
         hidden_layer_sizes=plan.networks.guest,
         output_activation="tanh" if classes <= 2 else "identity",
-        **{"max_epochs": plan.guest_epochs, "batch_size": 100, "lr": 1e-3, **settings},
+        **{"update_every": plan.networks.f, "max_epochs": plan.guest_epochs, "batch_size": 100, "lr": 1e-3, **settings},
     )
 
 
@@ -601,6 +606,12 @@ def by_parties(name, plan, seed):
         run = with_guests(parts, plan, seed, parties, guests)
         return [run], {"guest_seconds": seconds}
 
+    def with_pca():
+        guests = PCA(plan.networks.d, random_state=0)
+        return [with_guests(parts, plan, seed, Contiguous(FEWEST), guests)]
+
+    # The paper's table 7 has the wide table, too.
+    yield WITH_PCA, {"parties": FEWEST}, with_pca
     for n in PARTIES:
         dealt, what = Contiguous(n), {"parties": n}
         held = slice(parts.X.shape[1] // n)
