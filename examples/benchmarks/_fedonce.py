@@ -58,7 +58,7 @@ WIDTHS = {"phishing": (1, 2, 3, 5), "mnist": (2, 4, 8, 16, 32)}
 # Deviations of the noise of the paper's table 8, and how many rows an attacker knows.
 NOISES, KNOWN = (0.0, 0.1, 0.5, 1.0, 1.5), 100
 # What the paper's figure 10 holds fixed: rows, batch, epochs, noise; and parties.
-ACCOUNTED = {"rows": 60_000, "batch": 128, "epochs": 50, "noise": 1.0}
+ACCOUNTED = {"rows": 60_000, "batch": 128, "epochs": 50, "multiplier": 1.0}
 COUNTS = (1, 2, 4, 10, 50, 100)
 # Convolutions of the guests of images. The paper's program has twice as many.
 CHANNELS = 16, 32

@@ -444,7 +444,7 @@ def accounting(done):
                 plan["batch"] / plan["rows"],
                 steps,
                 (f"party{i}",),
-                noise_multiplier=plan["noise"],
+                noise_multiplier=plan["multiplier"],
             )
             for i in range(n)
         ]
