@@ -172,7 +172,6 @@ FEW = {"rows": 5_000}
 CURVE_PLANS = {
     "phishing": PLANS["phishing"],
     "superconduct": PLANS["superconduct"],
-    "covtype": PLANS["covtype"]._replace(**FEW),
     "mnist": PLANS["mnist"]._replace(**FEW),
     "kmnist": PLANS["kmnist"],
 }
@@ -182,8 +181,8 @@ WIDTH_PLANS = {
 }
 NOISE_PLANS = {
     "mfeat": PLANS["mfeat"]._replace(hosts=slice(0, 6, 3)),
-    "phishing": PLANS["phishing"]._replace(hosts=slice(0, 10, 5)),
-    "superconduct": PLANS["superconduct"]._replace(hosts=slice(0, 10, 5)),
+    "phishing": PLANS["phishing"]._replace(hosts=slice(0, 1)),
+    "superconduct": PLANS["superconduct"]._replace(hosts=slice(0, 1)),
 }
 # Half of the training rows, the first party as the host; targets exchanged three times.
 NETWORK_PLANS = {
