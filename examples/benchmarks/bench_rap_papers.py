@@ -98,8 +98,8 @@ class Plan(NamedTuple):
         return min(self.seeds, few.get(method, self.seeds))
 
 
-# All methods take the rate that an earlier search, among four on up to five seeds, chose
-# for the centralised network; that of higgs was chosen for RAP.
+# All methods take the rate that an earlier search, among four on up to five seeds,
+# chose for the centralised network; that of higgs was chosen for RAP.
 PLANS = {
     "susy": Plan(None, 20, seeds=8, rate=0.001, figures=3),
     "superconduct": Plan(None, 40, seeds=5, rate=0.001, figures=3),
