@@ -5,8 +5,8 @@ this process, in CPU seconds with one thread; an epoch is the difference of two 
 of epochs, so that preparing the columns does not count; the figure is the median of the
 repetitions. Memory: every side in a process of its own. Traffic: one iteration of every
 design, from the log. Needs pytorch-tabnet (``pip install 'skvfl[bench]'``). A full run
-also records the lines in ``docs/benchmarks/tabvfl.jsonl`` and writes the page of the
-benchmarks that shows them.
+also appends the lines to ``docs/benchmarks/tabvfl.jsonl``, leaves out what that record
+has, and writes the page of the benchmarks that shows them.
 
     python bench_tabvfl.py [--quick | --profile | --write-docs]
 """
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from _measure import machine, ratio, timed
 from _page import listing, met, number, spread, table, write
-from _record import command, one, run, select
+from _record import command, one, resume, select
 
 from skvfl import TabVFLClassifier
 
@@ -40,6 +40,16 @@ N_COLUMNS = 53
 SHAPE = {"n_d": 8, "n_a": 8, "n_steps": 3, "gamma": 1.3, "n_shared": 2}
 BATCHES = {"batch_size": 1024, "virtual_batch_size": 128}
 CENTRAL, ONE, FIVE = "pytorch-tabnet", "TabVFL, one party", "TabVFL, five guests"
+# The rows of the paper's Table V: a side each, our design, and the paper's seconds of
+# both phases and gigabytes.
+CT, LT, LE, TABVFL = "CT", "LT", "TabVFL-LE", "TabVFL"
+DESIGNS = {CT: "joint", LT: "local", LE: "local_encoder", TABVFL: "joint"}
+PAPER_TABLE_V = {
+    CT: (151, 116, 2.75),
+    LT: (244, 187, 15.12),
+    LE: (252, 204, 14.73),
+    TABVFL: (194, 138, 14.73),
+}
 BARS = {
     (ONE, "pretraining"): 0.7,
     (ONE, "finetuning"): 0.7,
@@ -68,12 +78,13 @@ def guests(n_columns, number=5):
     return {"host": [], **{f"guest{i}": columns for i, columns in enumerate(dealt)}}
 
 
-def ours(X, y, parties, pretraining, finetuning):
+def ours(X, y, parties, pretraining, finetuning, design="joint"):
     """Fit TabVFL for so many epochs of each phase."""
     return TabVFLClassifier(
         **SHAPE,
         **BATCHES,
         n_independent=2,
+        design=design,
         parties=parties,
         pretrain=pretraining > 0,
         pretraining_epochs=pretraining or None,
@@ -108,6 +119,17 @@ def sides(X, y):
         CENTRAL: lambda *epochs: central(X, y, *epochs),
         ONE: lambda *epochs: ours(X, y, 1, *epochs),
         FIVE: lambda *epochs: ours(X, y, five, *epochs),
+    } | by_design(X, y)
+
+
+def by_design(X, y):
+    """Return the paper's designs, in the same way."""
+    parties = dict.fromkeys(DESIGNS, guests(X.shape[1])) | {CT: 1}
+    return {
+        name: lambda *epochs, name=name, design=design: ours(
+            X, y, parties[name], *epochs, design=design
+        )
+        for name, design in DESIGNS.items()
     }
 
 
@@ -117,12 +139,48 @@ def seconds(function, *arguments):
     return timed(function, *arguments)[1]
 
 
+def epochs_of(fit, more):
+    """CPU seconds of an epoch of both phases."""
+    pretraining = seconds(fit, 1 + more, 1) - seconds(fit, 1, 1)
+    finetuning = seconds(fit, 0, 1 + more) - seconds(fit, 0, 1)
+    return pretraining / more, finetuning / more
+
+
+def designs(n_rows, repetitions, more):
+    """Epochs of the paper's designs, in turns: its Table V."""
+    X, y = normal(n_rows)
+    measured = defaultdict(list)
+    for repetition in range(repetitions + 1):
+        for name, fit in by_design(X, y).items():
+            spent = epochs_of(fit, more)
+            if repetition:
+                measured[name].append(spent)
+    for name, spent in measured.items():
+        for of, each, joint in zip(
+            ("pretraining", "finetuning"),
+            zip(*spent, strict=True),
+            zip(*measured[TABVFL], strict=True),
+            strict=True,
+        ):
+            yield {
+                "what": "design",
+                "side": name,
+                "of": of,
+                "seconds": round(median(each), 4),
+                **ratio(each, joint),
+                "rows": n_rows,
+                "repetitions": repetitions,
+            }
+
+
 def speed(n_rows, repetitions, more):
     """Epochs of both phases, and a whole fit, in turns."""
     X, y = normal(n_rows)
     measured = defaultdict(list)
+    compared = sides(X, y)
     for repetition in range(repetitions + 1):
-        for name, fit in sides(X, y).items():
+        for name in (CENTRAL, ONE, FIVE):
+            fit = compared[name]
             alone = int(name != CENTRAL)
             base = seconds(fit, 1, alone)
             pretraining = (seconds(fit, 1 + more, alone) - base) / more
@@ -149,10 +207,10 @@ def speed(n_rows, repetitions, more):
         }
 
 
-def memory(n_rows):
+def memory(n_rows, names=(CENTRAL, ONE, FIVE)):
     """Peak memory of a fit, every side in a process of its own."""
     peaks = {}
-    for name in (CENTRAL, ONE, FIVE):
+    for name in names:
         command = [sys.executable, __file__, "--peak", name, str(n_rows)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         peaks[name] = json.loads(done.stdout.splitlines()[-1])
@@ -161,8 +219,8 @@ def memory(n_rows):
             "what": "memory",
             "side": name,
             **peak,
-            "ratio": round(peak["megabytes"] / peaks[CENTRAL]["megabytes"], 3),
-            "ratio_added": round(peak["added"] / peaks[CENTRAL]["added"], 3),
+            "ratio": round(peak["megabytes"] / peaks[names[0]]["megabytes"], 3),
+            "ratio_added": round(peak["added"] / peaks[names[0]]["added"], 3),
             "bar": MEMORY_BAR if name == FIVE else None,
             "rows": n_rows,
         }
@@ -236,14 +294,49 @@ def where(n_rows, top=8):
         }
 
 
-def measure(quick):
-    """Run every measurement; yield its lines."""
+def key(line):
+    """What a line is about."""
+    names = ("what", "side", "design", "of", "function")
+    return tuple(line.get(name) for name in names)
+
+
+def measure(quick, done):
+    """Run every measurement of which the record has no line; yield its lines."""
     n_rows = 4_096 if quick else 16_000
-    yield {"what": "machine", **machine(quick, "torch", "scikit-learn")}
-    yield from traffic()
-    yield from speed(n_rows, *((3, 1) if quick else (5, 2)))
-    yield from memory(n_rows)
-    yield from where(n_rows)
+    few, size = ((3, 1), 2_048) if quick else ((3, 2), 8_000)
+    have = {(what, side) for what, side, *_ in done}
+    if ("machine", None) not in have:
+        yield {"what": "machine", **machine(quick, "torch", "scikit-learn")}
+    if ("design", CT) not in have:
+        yield from designs(size, *few)
+    if ("memory", CT) not in have:
+        yield from memory(n_rows, (*DESIGNS,))
+    if ("traffic", None) not in have:
+        yield from traffic()
+    if ("speed", CENTRAL) not in have:
+        yield from speed(n_rows, *((3, 1) if quick else (5, 2)))
+    if ("memory", CENTRAL) not in have:
+        yield from memory(n_rows)
+    if ("profile", None) not in have:
+        yield from where(n_rows)
+
+
+def design_rows(lines):
+    """Table V: seconds of an epoch and memory, ours and the paper's."""
+    for name in DESIGNS:
+        cells = []
+        for of in ("pretraining", "finetuning"):
+            line = one(lines, what="design", side=name, of=of)
+            cells += [
+                number(line["seconds"]),
+                f"{number(line['ratio'])} ({spread(line)})",
+            ]
+        peak = one(lines, what="memory", side=name)
+        *paper, gigabytes = PAPER_TABLE_V[name]
+        theirs = [n / p for n, p in zip(paper, PAPER_TABLE_V[TABVFL], strict=False)]
+        memory = f"{number(peak['megabytes'], 0)} MB, {number(peak['added'], 0)} MB"
+        said = [*map(number, theirs), memory, f"{gigabytes} GB"]
+        yield [name, *cells, *said]
 
 
 def bar_rows(lines):
@@ -276,13 +369,30 @@ def write_page(lines):
         ),
         memory=table(
             "Peak memory of a process in a fit of 16,000 rows",
-            select(lines, what="memory"),
+            [x for x in select(lines, what="memory") if x["side"] not in DESIGNS],
             {
                 "Side": "{side}",
                 "In all": "{megabytes:,.0f} MB",
                 "Of that, the fit": "{added:,.0f} MB",
             },
         ),
+        designs=listing(
+            "An epoch of either phase in CPU seconds, and times TabVFL's (range); the "
+            "paper's, times TabVFL's; peak memory, and what of it the fit added",
+            [
+                "Design",
+                "Pretraining, s",
+                "÷ TabVFL",
+                "Finetuning, s",
+                "÷ TabVFL",
+                "Paper's pretraining ÷ TabVFL",
+                "Paper's finetuning ÷ TabVFL",
+                "Memory",
+                "Paper's memory",
+            ],
+            design_rows(lines),
+        ),
+        design_rows=one(lines, what="design", side=CT, of="pretraining")["rows"],
         traffic=table(
             "MB of one iteration, batch of 4,096, 106 columns, five guests, latent "
             "vectors of 5",
@@ -317,7 +427,7 @@ def main():
     elif options.profile:
         profiled(16_000).print_stats(35)
     else:
-        run(options, "tabvfl", measure, write_page)
+        resume(options, "tabvfl", measure, key, write_page)
 
 
 if __name__ == "__main__":

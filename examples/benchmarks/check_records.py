@@ -14,6 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import NamedTuple
@@ -22,7 +23,7 @@ import numpy as np
 from _data import halves
 from _measure import machine, streams
 from _page import table, write
-from _record import command, printed, read, write_lines
+from _record import command, one, printed, read, write_lines
 
 SAME, WITHIN, DIFFERS = "same", "within", "differs"
 OUTCOME = "checks"
@@ -151,14 +152,14 @@ def covtype():
 
 
 def rap_papers():
-    """Five seeds of RAP with two clients."""
+    """A few seeds of RAP with two clients."""
     script = bench("rap_papers")
-    bunch, plan = script.sized("susy", quick=False)
-    splits = [script.split(bunch, seed) for seed in range(plan.figures)]
-    where = {"table": "clients", "dataset": "susy", "model": "MLP", "clients": 2}
-    (old,) = [x for x in read("rap_papers") if all(x.get(k) == where[k] for k in where)]
-    _, runs = next(script.by_clients(splits, "MLP", plan, old["rate"]))
-    yield where | {"mean": round(np.mean([run["test"] for run in runs]), 4)}
+    where = {"table": "clients", "dataset": "susy", "model": "MLP", "method": "RAP"}
+    old = one(read("rap_papers"), **where, clients=2)
+    plan, splits, _ = script.context("susy", "MLP", quick=False)
+    two = partial(script.dealt, 2)
+    runs = script.by_clients(old, splits[: plan.figures], plan, two)
+    yield old | {"mean": round(np.mean([run["test"] for run in runs]), 4)}
 
 
 def split_scores():
@@ -185,7 +186,7 @@ def tabvfl_papers():
     line = {"table": "quality", "dataset": "rice", "n_d": 5, "seed": 0}
     others = [m for m in script.DESIGNS if m != script.TABVFL]
     done = {script.key(line | {"method": method}) for method in others}
-    yield from script.quality("rice", 5, rows, 1, epochs, done)
+    yield from script.quality("rice", 5, rows, epochs, (0,), done)
 
 
 def fedonce_papers():
@@ -254,7 +255,7 @@ CHECKS = [
         "rap_papers",
         "RAP, two clients, susy",
         rap_papers,
-        ("table", "dataset", "model", "clients"),
+        ("table", "dataset", "model", "method", "clients"),
         {"mean": of_pairs},
     ),
     Check(
