@@ -272,6 +272,14 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
         self._replaces = earlier is not None and self._earlier is None
         self.__dict__.pop("_n_columns", None)
 
+    @property
+    def _first_active(self):
+        """Name or position of the active party, or of the one that predicts."""
+        return self.active
+
+    def _name_active(self, names):
+        self._active = party_name(names, self._first_active)
+
     def _partition_of(self, X):
         """Who is to hold which columns of the table here, and who has the labels."""
         if not isinstance(self.parties, Federation):
