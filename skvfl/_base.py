@@ -44,7 +44,7 @@ from skvfl.federation import (
 )
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Rows, most_columns
-from skvfl.partition._names import canonical_order
+from skvfl.partition._names import canonical_order, party_name
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
 
