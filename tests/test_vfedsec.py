@@ -1802,7 +1802,9 @@ def operations(vfl):
     [
         {},
         {"clients": {"party3": 22, "party4": 2}, "rotate_every": 1},
-        {"active": ["party7", "party1", "party9"]},
+        pytest.param(
+            {"active": ["party7", "party1", "party9"]}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_masks_along_a_graph_change_nothing(cancer, settings):
