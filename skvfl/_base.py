@@ -278,7 +278,18 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
         return self.active
 
     def _name_active(self, names):
+        """Find the active party among all; a warm start has that of the last fit."""
+        before = getattr(self, "_active", None)
         self._active = party_name(names, self._first_active)
+        self._refuse_other_active(before, self._active)
+
+    def _refuse_other_active(self, before, now):
+        # What the new one has learnt is no active party's model.
+        if self._earlier is not None and before != now:
+            raise ValueError(
+                "warm_start=True goes on with the models of the last fit, in which "
+                f"active was {before!r}: set warm_start=False"
+            )
 
     def _partition_of(self, X):
         """Who is to hold which columns of the table here, and who has the labels."""

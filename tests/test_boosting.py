@@ -117,7 +117,16 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "absolute_error",
+        "poisson",
+        # Each has the code of a sibling, and another number.
+        pytest.param("quantile", marks=pytest.mark.slow),
+        pytest.param("gamma", marks=pytest.mark.slow),
+    ],
+)
 def test_every_loss_has_the_trees_of_pooled_columns(loss):
     X, y = load_diabetes(return_X_y=True)
     estimator = clone(regressor).set_params(loss=loss, **LOSSES[loss])
@@ -244,7 +253,14 @@ def test_early_stopping_goes_back_to_the_best_trees():
     assert_allclose(losses[0], 569 * log_loss(y, shared.predict_proba(X)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["two classes", "three classes", "missing values"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "three classes",
+        pytest.param("two classes", marks=pytest.mark.slow),
+        pytest.param("missing values", marks=pytest.mark.slow),
+    ],
+)
 def test_a_warm_start_grows_the_trees_of_a_longer_fit(name):
     estimator, (X, y) = CASES[name]
     whole = clone(estimator).set_params(max_iter=8).fit(X, y)

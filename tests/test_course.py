@@ -224,6 +224,8 @@ def test_a_warm_start_needs_the_same_columns_and_classes():
         ).fit(X, y)
     with pytest.raises(ValueError, match="other classes: set warm_start=False"):
         estimator.fit(X, y + 1)
+    with pytest.raises(ValueError, match="active was 'party0': set warm_start=False"):
+        clone(estimator).fit(X, y).set_params(active=1).fit(X, y)
     assert (estimator.predict_proba(X) == before).all()
 
 

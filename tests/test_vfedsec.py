@@ -469,6 +469,8 @@ def test_a_warm_start_needs_the_same_active_parties(cancer):
     assert vfl.fit(*cancer, label_holders=HOLDERS[::-1]).n_iter_ == 2
     with pytest.raises(ValueError, match=r"active was \['bank', 'shop'\]: set warm"):
         vfl.set_params(active="bank").fit(*cancer)
+    with pytest.raises(ValueError, match="active was 'bank': set warm"):
+        vfl.set_params(active=["telco", "shop"]).fit(*cancer)
 
 
 # --- clusters -----------------------------------------------------------------------
@@ -1800,7 +1802,9 @@ def operations(vfl):
     [
         {},
         {"clients": {"party3": 22, "party4": 2}, "rotate_every": 1},
-        {"active": ["party7", "party1", "party9"]},
+        pytest.param(
+            {"active": ["party7", "party1", "party9"]}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_masks_along_a_graph_change_nothing(cancer, settings):

@@ -262,11 +262,7 @@ class _BaseVFedSec(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VFLEstimat
             self._choosers = [party_name(names, each) for each in self.active]
         if len({*self._choosers}) < len(self._choosers):
             raise ValueError(f"active={self.active} names a party twice")
-        if self._earlier is not None and self._choosers != before:
-            raise ValueError(
-                "warm_start=True goes on with the models of the last fit, in which "
-                f"active was {before}: set warm_start=False"
-            )
+        self._refuse_other_active(before, self._choosers)
 
     @property
     def _listener(self):
