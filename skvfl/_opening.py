@@ -6,10 +6,9 @@ from dataclasses import fields
 from inspect import signature
 from threading import Lock
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skvfl._random import branch, deal
+from skvfl._random import branch, deal, seed_sequence
 from skvfl._warnings import warn
 from skvfl.exceptions import MissingRowsWarning, PartyError, PartyValueError
 from skvfl.federation import (
@@ -78,7 +77,7 @@ class OpeningMixin:
         Of a simulation that is everybody's root. An organisation draws its own from the
         operating system, because others may guess a seed, and would know them all.
         """
-        return root if self._deals_secrets else np.random.SeedSequence()
+        return root if self._deals_secrets else seed_sequence(None)
 
     @property
     def _deals_secrets(self):

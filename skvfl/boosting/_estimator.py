@@ -207,9 +207,8 @@ class VFLBoostingClassifier(VFLClassifierMixin, _BaseVFLBoosting):
         Number of iterations.
     label_epsilon_ : float
         What was spent on the labels; only with a budget.
-    label_epsilon_lost_ : float
-        What fits of this estimator that failed or were interrupted, and left no model,
-        have spent on the labels, added up; only where there were any.
+        Fits that failed or were interrupted, and left no model, have spent theirs as
+        well: ``label_epsilon_lost_`` has the sum, where there were any.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog
@@ -451,9 +450,8 @@ class VFLBoostingRegressor(VFLRegressorMixin, _BaseVFLBoosting):
         Number of iterations.
     label_epsilon_ : float
         What was spent on the labels; only with a budget.
-    label_epsilon_lost_ : float
-        What fits of this estimator that failed or were interrupted, and left no model,
-        have spent on the labels, added up; only where there were any.
+        Fits that failed or were interrupted, and left no model, have spent theirs as
+        well: ``label_epsilon_lost_`` has the sum, where there were any.
     partition_ : VerticalPartitioner
         Who holds which columns.
     communication_ : CommunicationLog

@@ -22,6 +22,10 @@ class Counts:
         self._lock = threading.Lock()
         self._file: sqlite3.Connection | None = None
 
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
     def take(
         self, peer: str, amounts: Mapping[str, tuple[int, int]]
     ) -> tuple[str, int] | None:
