@@ -173,19 +173,16 @@ class KnownRowsAttack(ColumnsAttack):
         self.random_state = random_state
 
     def _guess(self, rows, received):
-        if not self.matched:
-            known = self._known()
-            if known is None:
-                return None
-            values = known[1].reshape(len(known[1]), -1).astype(float)
-            places = find_turned(received, values)
-        else:
-            known = self._known_among(rows)
-            if known is None:
-                return None
-            places, values = known
-        if places is None:
+        known = self._known() if not self.matched else self._known_among(rows)
+        if known is None:
             return None
+        places, values = known
+        if not self.matched:
+            values = values.reshape(len(values), -1).astype(float)
+            found = find_turned(received, values)
+            if found is None:
+                return None
+            places, values = np.array(found[0]), values[found[1]]
         return reconstruct(received, places, values, generator(self.random_state))
 
 
