@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvfl.privacy._views import View
 
 
-class Attack(BaseEstimator):
+class Attack(BaseEstimator, ABC):
     """What a role can work out of its view and of what it knows besides.
 
     An attack is given its side knowledge by its constructor, looks at a view in
