@@ -67,8 +67,8 @@ class Attack(BaseEstimator, ABC):
         Returns
         -------
         guess : ndarray
-            Secret columns of shape (n_rows, n_columns), NaN where there is no guess;
-            labels of shape (n_rows,); or for each candidate a number that is larger
+            Secret columns of shape (n_rows, n_columns), or labels of shape (n_rows,),
+            NaN where there is no guess; or for each candidate a number that is larger
             the likelier it is a member, or a pair is equal.
         """
 
@@ -100,6 +100,8 @@ class Attack(BaseEstimator, ABC):
             unknown[known[0]] = False
         if self.target == "labels":
             prior = self._most_frequent(truth)
+            if guess.dtype.kind == "f":
+                guess = np.where(np.isnan(guess), prior, guess)
             hits = float(np.mean(guess[unknown] == truth[unknown]))
             by_prior = float(np.mean(truth[unknown] == prior))
             # Of one class there is nothing to find out.
