@@ -61,7 +61,9 @@ print("\n".join(display.frontier_))
 # Does the attacker matter?
 # -------------------------
 # It does. The kind of the secret matrix of random projection makes no difference to a
-# server that knows enough rows, and all the difference to one that knows correlations.
+# server that knows enough rows, and all the difference to one that knows correlations,
+# or that knows a few patients and not which rows are theirs: an orthogonal matrix keeps
+# the lengths of rows, by which they are found.
 
 kinds = {
     kind: RandomProjectionVFL(
@@ -75,8 +77,9 @@ kinds = {
 attackers = {
     "knows 30 rows": KnownRowsAttack(known_rows=30),
     "knows correlations": MomentsAttack(moments=True),
+    "knows 9 rows, not which": KnownRowsAttack(known_rows=9, matched=False),
 }
-figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(15, 4), layout="constrained")
 for (name, attack), ax in zip(attackers.items(), axes, strict=True):
     scorer = make_leakage_scorer(attack, role="server", party="laboratory")
     PrivacyUtilityDisplay.from_estimators(kinds, X, y, leakage=scorer, cv=2, ax=ax)

@@ -111,6 +111,25 @@ def test_lengths_match_rows_under_an_orthogonal_matrix():
     assert score(known(F - 1, matched=False), view, truth) > 0.5
 
 
+def test_rows_of_one_length_are_told_apart_by_angles():
+    """Where columns are categories, many rows have one length."""
+    rng = np.random.default_rng(0)
+    columns = np.hstack([np.eye(5)[rng.integers(5, size=(400, 3))].reshape(400, -1)])
+    view, truth = sent(columns)
+    assert len(np.unique(np.linalg.norm(truth, axis=1).round(6))) < 300
+    assert score(known(40, matched=False), view, truth) >= 0.99
+    attack = known(40, matched=False)
+    assert_nothing([score(attack, noise(view, s), truth, s) for s in SEEDS])
+
+
+def test_a_row_that_known_ones_do_not_span_is_not_guessed_wrong():
+    """A rare category scored far below 0, where nearly all rows were exact."""
+    rng = np.random.default_rng(0)
+    code = rng.choice(12, 1000, p=[0.485, 0.485, *[0.003] * 10])
+    view, truth = sent(np.column_stack([np.eye(12)[code], skewed(1000)]), "gaussian")
+    assert min(score(known(60), view, truth, s) for s in range(6)) > 0.4
+
+
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize(
     "n", [F, *(pytest.param(n, marks=pytest.mark.slow) for n in (F - 1, 2 * F))]

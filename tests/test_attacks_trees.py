@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from _leakage import SEEDS, assert_nothing, changed
+from _leakage import SEEDS, assert_nothing, changed, noise
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
 from skvfl import SplitNNClassifier, VFLBoostingClassifier, VFLBoostingRegressor
@@ -47,8 +47,41 @@ def test_a_budget_and_a_view_without_derivatives_hide_labels(cancer):
     assert tight.score(y) < 0.2 < loose.score(y) < 1
     with record_views() as views:
         SplitNNClassifier(parties=PARTIES, max_epochs=1, random_state=0).fit(X, y)
-    # One class for all is no better than the most frequent one.
-    assert GradientSignAttack().fit(views["shop"]).score(y) <= 0
+    assert GradientSignAttack().fit(views["shop"]).score(y) == 0
+
+
+def test_signs_are_believed_if_they_are_of_derivatives(cancer):
+    X, y = cancer
+    view = recorded(X, y)["shop"].fit
+    assert_nothing([GradientSignAttack().fit(noise(view, s)).score(y) for s in SEEDS])
+    attack = GradientSignAttack(known_rows=30)
+    scores = []
+    for seed in SEEDS:
+        others = np.random.default_rng(seed).permutation(y)
+        knows = attack.informed(others, random_state=seed)
+        scores.append(knows.fit(view).score(others))
+    assert_nothing(scores)
+    assert attack.informed(y, random_state=0).fit(view).score(y) == 1
+    # Whoever believes labels that were drawn at random does worse than by no label.
+    private = recorded(X, y, label_epsilon=0.1)["shop"]
+    assert attack.informed(y, random_state=0).fit(private).score(y) == 0
+
+
+def test_weights_and_held_out_rows_hide_no_signs(cancer):
+    X, y = cancer
+    weights = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    vfl = VFLBoostingClassifier(
+        parties=PARTIES, max_iter=2, early_stopping=True, random_state=0
+    )
+    with record_views() as views:
+        vfl.fit(X, y, sample_weight=weights)
+    attack = GradientSignAttack().fit(views["shop"])
+    # A tenth of the rows is held out, and gets no derivative.
+    guess = attack.reconstruct()
+    assert 0.05 < np.isnan(guess).mean() < 0.15
+    seen = ~np.isnan(guess)
+    np.testing.assert_array_equal(guess[seen], y[seen])
+    assert attack.score(y) > 0.8
 
 
 def regressed(X, y, **options):
@@ -91,16 +124,16 @@ def test_sides_of_splits_give_columns(cancer):
     )
     scores = []
     for seed in range(10):
-        noise = np.random.default_rng(seed).permutation(secret)
-        known = attack.informed(noise, random_state=seed).fit(views["bank"])
-        scores.append(known.score(noise))
+        others = np.random.default_rng(seed).permutation(secret)
+        known = attack.informed(others, random_state=seed).fit(views["bank"])
+        scores.append(known.score(others))
     error = np.std(scores, ddof=1) / np.sqrt(len(scores))
     assert abs(np.mean(scores)) <= 2.3 * error + 1e-9
     with pytest.raises(ValueError, match="give known_rows"):
         SplitSidesAttack(known_rows=None).fit(views["bank"])
 
 
-@pytest.mark.parametrize("way", ["sums", "sides"])
+@pytest.mark.parametrize("way", ["sums", pytest.param("sides", marks=pytest.mark.slow)])
 def test_sums_by_bin_give_columns(cancer, monkeypatch, way):
     X, y = cancer[0][:300], cancer[1][:300]
     if way == "sides":

@@ -11,9 +11,17 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skvfl import FedOnceClassifier, RandomProjectionVFL, SplitNNClassifier, compare
+from skvfl import (
+    FedOnceClassifier,
+    RandomProjectionVFL,
+    SplitNNClassifier,
+    VerticalPartitioner,
+    VFedSecClassifier,
+    VFLBoostingClassifier,
+    compare,
+)
 from skvfl._methods import METHODS
 from skvfl.evaluation import all_methods
 from skvfl.federation import Federation
@@ -319,3 +327,45 @@ def test_split_learning_is_attacked_from_both_sides(cancer, parties):
     by_active = frame[frame["role"] == "clinic"]
     assert by_active["score"].max() > 0.5
     assert "labels" in set(frame[frame["role"] == "lab"]["secret"])
+
+
+def test_the_clients_of_a_cluster_are_one_party():
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y = StandardScaler().fit_transform(X[:200, :9]), y[:200]
+    parties = {"bank": range(3), "telco": range(3, 6), "shop": range(6, 9)}
+    vfl = VFedSecClassifier(
+        parties=VerticalPartitioner("passthrough", parties=parties),
+        active="bank",
+        clients={"telco": [*[0, 1] * 99, -1, -1]},
+        bottom=(),
+        cut_width=16,
+        batch_size=10,
+        max_epochs=1,
+        masked=False,
+        random_state=0,
+    )
+    report = quick(vfl, X, y)
+    assert report.columns == {"bank": 3, "telco": 3, "shop": 3}
+    found = report.to_frame().set_index(["role", "attack", "secret"])
+    assert not found["why_not"].any()
+    gradient = found["score"]["server", "ClusterGradientAttack", "columns of telco"]
+    assert gradient > 0.9
+    assert found["score"]["server", "CollusionAttack", "columns of telco"] > 0.9
+    assert ("telco.1", "GradientDirectionAttack", "labels") in found.index
+
+
+def test_what_boosting_sends_is_said_by_row(cancer, parties):
+    vfl = VFLBoostingClassifier(parties=parties, max_iter=3, random_state=0)
+    with record_views() as views:
+        vfl.fit(*cancer)
+    report = quick(vfl, *cancer, views=views)
+    said = {
+        role.name: {(each.operation, each.what) for each in role.received}
+        for role in report.roles
+    }
+    assert {
+        ("begin_trees", "numbers, one for each row"),
+        ("add_up", "positions of rows"),
+    } <= said["lab"]
+    assert ("split", "yes or no for each row, in bits") in said["clinic"]
+    assert views["lab"].messages[-1].epoch == 3

@@ -326,7 +326,19 @@ EVIDENCE = {
             note="So many solutions there are, and the part that rows span is found.",
         ),
     ),
-    ("RAP", "unmatched rows"): (Evidence(("KnownRowsAttack",), knows="not which"),),
+    ("RAP", "unmatched rows"): (
+        Evidence(
+            ("KnownRowsAttack",),
+            knows="not which",
+            setting="gaussian",
+            note="That is the paper's matrix.",
+        ),
+        Evidence(
+            ("KnownRowsAttack",),
+            knows="not which",
+            note="That is our default, an orthogonal matrix, which keeps lengths.",
+        ),
+    ),
     ("RAP", "matched rows"): (
         Evidence(("KnownRowsAttack",), knows="twice as many", protects=False),
     ),

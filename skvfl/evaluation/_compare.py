@@ -247,12 +247,15 @@ def compare(
     def seed(estimator):
         return _seed(estimator, random_state)
 
+    # All rows must share the columns out alike, or a difference between methods would
+    # be one between splits.
     agreed, X = agree(methods, parties, active, X, y, seed)
     if leakage and agreed.elsewhere:
         raise ValueError(
             f"leakage=True needs all tables, and those of {agreed.elsewhere} are "
             "elsewhere: compare in a simulation with columns like theirs"
         )
+    # Before anything is fitted, so that a mistake costs no hours.
     rows = contenders(methods, baselines, agreed, seed)
     n_rows = _num_samples(X)
     y, _ = read_truth(y, None, n_rows, classifies=classifies)
@@ -260,6 +263,7 @@ def compare(
         sample_weight = read_weights(sample_weight, n_rows)
     scorers = _read_scoring(scoring, methods, sample_weight is not None)
     splits = check_cv(cv, y, classifier=classifies).split(X, y, groups)
+    # Drawn once: gains are differences fold by fold, and a generator can be used once.
     folds = [(np.asarray(train), np.asarray(test)) for train, test in splits]
     link = _read_network(network, bandwidth, latency)
 
@@ -271,12 +275,14 @@ def compare(
     notes = _notes(agreed)
     leaks = None
     if leakage:
+        # One fold is enough for a worst number: attacks cost as much as fits.
         train = folds[0][0]
         leaks = worst_leaks(
             rows, comparison.results_, _safe_indexing(X, train), y[train], random_state
         )
     records, reference = tabulate(rows, comparison.results_, folds, leaks)
     frame = pandas.DataFrame.from_dict(records, orient="index")
+    # What holds for all rows, where pandas keeps it through copies and slices.
     frame.attrs = {
         "reference": reference,
         "interval": INTERVAL,
@@ -288,6 +294,7 @@ def compare(
 
 def _seed(estimator, random_state):
     """Set every ``random_state`` inside ``estimator`` that is None."""
+    # Seeds that somebody has chosen stay: they may be part of what is compared.
     params = estimator.get_params(deep=True)
     missing = [
         key
@@ -341,6 +348,7 @@ def _read_network(network, bandwidth, latency):
     usual = NETWORKS[network]
     rate = usual[0] if bandwidth is None else bandwidth
     delay = usual[1] if latency is None else latency
+    # Numbers that were changed no longer go by the network's name.
     name = network if (rate, delay) == usual else "network"
     return f"{name} of {rate / 1e6:g} Mbit/s and {1e3 * delay:g} ms", rate, delay
 

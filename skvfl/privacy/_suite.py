@@ -44,8 +44,6 @@ class Rule(NamedTuple):
         Of the attack.
     applies : callable, default=None
         ``applies(estimator)`` says whether it suits these settings.
-    most_columns : int, default=None
-        Above so many columns the attack takes too long.
     """
 
     attack: str
@@ -54,7 +52,6 @@ class Rule(NamedTuple):
     rows: float | None = None
     params: dict[str, Any] = {}
     applies: Callable[[Any], bool] | None = None
-    most_columns: int | None = None
 
 
 class Trial(NamedTuple):
@@ -200,14 +197,12 @@ SUITES = {
                 "columns",
                 "means, correlations and skewness of its columns",
                 params={"moments": True},
-                most_columns=30,
             ),
             Rule(
                 "IndependentComponentsAttack",
                 "columns",
                 SAMPLE,
                 params={"shadow": True},
-                most_columns=30,
             ),
             Rule("FrequencyAttack", "columns", SAMPLE, params={"shadow": True}),
             Rule(
@@ -401,8 +396,6 @@ def _trials(rule, roles, victims, columns, views, labels):
         yield _trial(rule, roles, None, rule.secret, len(labels), truth=truth)
         return
     for party in victims:
-        if rule.most_columns and columns[party].shape[1] > rule.most_columns:
-            continue
         width, truth = columns[party].shape[1], None
         if rule.secret == "attribute":
             found = _attribute(views[party].blocks[party])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvfl.privacy._views import View
 
 
-class Attack(BaseEstimator):
+class Attack(BaseEstimator, ABC):
     """What a role can work out of its view and of what it knows besides.
 
     An attack is given its side knowledge by its constructor, looks at a view in
@@ -67,8 +67,8 @@ class Attack(BaseEstimator):
         Returns
         -------
         guess : ndarray
-            Secret columns of shape (n_rows, n_columns), NaN where there is no guess;
-            labels of shape (n_rows,); or for each candidate a number that is larger
+            Secret columns of shape (n_rows, n_columns), or labels of shape (n_rows,),
+            NaN where there is no guess; or for each candidate a number that is larger
             the likelier it is a member, or a pair is equal.
         """
 
@@ -100,6 +100,8 @@ class Attack(BaseEstimator):
             unknown[known[0]] = False
         if self.target == "labels":
             prior = self._most_frequent(truth)
+            if guess.dtype.kind == "f":
+                guess = np.where(np.isnan(guess), prior, guess)
             hits = float(np.mean(guess[unknown] == truth[unknown]))
             by_prior = float(np.mean(truth[unknown] == prior))
             # Of one class there is nothing to find out.

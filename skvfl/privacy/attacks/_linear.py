@@ -17,6 +17,10 @@ FREE = 1e4
 DOUBT = 3.0
 # Of the spread of all rows to that of known ones, at most.
 PROPORTION = 3.0
+# Share of all rows that known ones span.
+MOSTLY = 0.5
+# Of a length in single precision.
+ROUNDING = 1e-5
 # The rest adds little, and each costs a row of equations.
 MOST_KNOWN = 400
 # Of known rows, by which a matrix without a spare equation is judged.
@@ -82,11 +86,11 @@ def reconstruct(received, rows, values, rng):
     mean = values.mean(axis=0)
     solution = received @ np.linalg.pinv(received[rows], rcond=SMALLEST) @ values
     if is_turned(received[rows], values):
-        return solution
+        return where_spanned(received, rows, solution, mean)
     if len(rows) < 2:
         return np.tile(mean, (len(received), 1))
     if is_solved(received, rows, values, solution, rng):
-        return solution
+        return where_spanned(received, rows, solution, mean)
     scaled = sketch(values / scales(values), rng)
     orders = [np.arange(len(rows)), *map(rng.permutation, [len(rows)] * N_PERMUTATIONS)]
     # Side by side, so that one product serves all orders.
@@ -111,6 +115,22 @@ def reconstruct(received, rows, values, rng):
     if by_chance <= LEVEL and error < ((scaled - without) ** 2).mean():
         return np.where(is_better(residuals, values), guess, mean)
     return np.tile(mean, (len(received), 1))
+
+
+def where_spanned(received, rows, solution, mean):
+    """A solution, but the mean for rows that known ones do not span, if these are few.
+
+    Most rows of a table with rare categories are mixtures of known ones, and exact. One
+    with a category that no known row has is none, and what the solution says of it is
+    further off than the spread of the rare columns that it is mixed of.
+    """
+    known = received[rows]
+    left = received - received @ np.linalg.pinv(known, rcond=SMALLEST) @ known
+    size = np.linalg.norm(received, axis=1)
+    spanned = np.linalg.norm(left, axis=1) <= EXACT * size
+    if spanned.mean() < MOSTLY:
+        return solution
+    return np.where(spanned[:, None], solution, mean)
 
 
 def is_better(residuals, values):
@@ -175,14 +195,36 @@ def is_turned(received, values):
 
 
 def find_turned(received, values):
-    """Positions of known rows that were turned, by their lengths; None if not turned.
+    """Known rows among those that were turned, by lengths and angles.
+
+    Those that few rows can be are found first. Of rows of one length, as there are of
+    categories, the one at the right angles to those found before is meant.
 
     Parameters
     ----------
     received : ndarray of shape (n_rows, width)
     values : ndarray of shape (n_known, n_columns)
+
+    Returns
+    -------
+    found : tuple of list of int, or None
+        Positions among the received rows, and among the known ones. None if half of the
+        known rows or more are not there, as where lengths were not kept.
     """
     lengths = np.linalg.norm(received, axis=1)
-    apart = abs(lengths[:, None] - np.linalg.norm(values, axis=1))
-    rows = apart.argmin(axis=0)
-    return rows if is_turned(received[rows], values) else None
+    wanted = np.linalg.norm(values, axis=1)
+    close = abs(lengths[:, None] - wanted) <= ROUNDING * wanted
+    rows, which = [], []
+    for k in np.argsort(close.sum(axis=0), kind="stable"):
+        may_be = np.flatnonzero(close[:, k])
+        if not may_be.size:
+            continue
+        angles = received[may_be] @ received[rows].T - values[k] @ values[which].T
+        off = np.linalg.norm(angles, axis=1)
+        best = off.argmin()
+        if off[best] <= EXACT * wanted[k] * np.linalg.norm(wanted[which]):
+            rows.append(may_be[best])
+            which.append(k)
+    if len(rows) < max(2, len(values) / 2):
+        return None
+    return rows, which

@@ -13,6 +13,8 @@ from skvfl.privacy.attacks._statistics import match
 
 # The smallest singular value of rows in a hyperplane, as a share of the next one.
 FLAT = 0.02
+# Mean squared difference of two histograms of unit size that may be of one column.
+ALIKE = 0.1
 # In so many epochs nearly every cell is shown once.
 MOST_EPOCHS = 12
 # Cells that two batches must both show to be put on one scale.
@@ -133,8 +135,13 @@ class HyperplaneAttack(Attack):
         if marginals is not None:
             sample = np.asarray(marginals, float)[:, [j]]
             centre = np.median(column[there])
-            _, _, (factor,), _, _ = match(column[there, None] - centre, sample)
-            return np.median(sample) + factor * (column - centre)
+            _, _, (factor,), apart, _ = match(column[there, None] - centre, sample)
+            # A column of nearly one value has no shape by which it is known, and its
+            # scale is the quotient of two numbers that are nearly zero.
+            if apart > ALIKE:
+                return np.full_like(column, np.nan)
+            guess = np.median(sample) + factor * (column - centre)
+            return guess.clip(sample.min(), sample.max())
         return column * (np.sign((column[there] ** 3).mean()) or 1.0)
 
 

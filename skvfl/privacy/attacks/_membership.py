@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvfl.privacy.attacks._base import Attack
 
+# Of a probability: a model that is sure and wrong would have an infinite loss.
 LEAST = 1e-12
 
 
@@ -38,6 +39,8 @@ class _OfMembership(Attack):
         -------
         attack : Attack
         """
+        # Answers and not the model are kept: an attacker has no more, and what is
+        # stored or sent on holds no model.
         predictions, labels = _ask(estimator, X, y)
         return clone(self).set_params(predictions=predictions, labels=labels)
 
@@ -112,6 +115,7 @@ class LossThresholdAttack(_OfMembership):
         -------
         self : LossThresholdAttack
         """
+        # No threshold is chosen: the score is the area under the curve of all of them.
         self.scores_ = -self._losses()
         return self
 
@@ -180,6 +184,7 @@ class ShadowModelAttack(_OfMembership):
         y = np.asarray(y)
         rng = check_random_state(self.random_state)
         seen, member = [], []
+        # One judge for all shadows: a single one would learn that model's own quirks.
         for _ in range(self.n_shadows):
             inside = rng.permutation(len(y)) % 2 == 0
             rows = np.flatnonzero(inside)
@@ -187,6 +192,7 @@ class ShadowModelAttack(_OfMembership):
             answers, labels = _ask(model, X, y)
             seen.append(_clues(answers, labels))
             member.append(inside)
+        # Linear, because a flexible judge learns its own few examples by heart.
         judge = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         judge.fit(np.vstack(seen), np.concatenate(member))
         clues = _clues(np.asarray(self.predictions), np.asarray(self.labels))
@@ -200,6 +206,7 @@ class ShadowModelAttack(_OfMembership):
 def _ask(estimator, X, y):
     """Answers of a model about candidates, and their labels as it codes them."""
     y = np.asarray(y)
+    # Probabilities say more than the class, which is right for most rows in or out.
     if not is_classifier(estimator):
         return np.asarray(estimator.predict(X), dtype=float), y.astype(float)
     labels = np.searchsorted(estimator.classes_, y)
@@ -217,10 +224,13 @@ def _clues(predictions, labels):
     """What a judge looks at: loss, certainty, and both on the scale of logits."""
     losses = _losses(predictions, labels)
     if predictions.ndim == 1:
+        # A target is predicted with no certainty to look at.
         return np.column_stack([np.sqrt(losses), np.log(losses + LEAST)])
     right = predictions[np.arange(len(labels)), labels]
+    # A model that has seen a row is surer of it, rightly or not.
     clipped = np.clip(predictions, LEAST, 1)
     entropy = -(clipped * np.log(clipped)).sum(axis=1)
+    # Losses of well-fitted rows are crowded at zero, and spread out as logits.
     logit = np.log(np.clip(right, 1e-6, 1)) - np.log(np.clip(1 - right, 1e-6, 1))
     return np.column_stack([losses, entropy, logit, np.abs(logit)])
 

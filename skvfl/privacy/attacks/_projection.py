@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +38,8 @@ def received_columns(view, sender, operation):
         Rows of which all is known.
     columns : ndarray of shape (len(rows), width)
     """
+    # A fit may ask for columns more than once; the last answer is what models learn
+    # from. Labels are no columns, unless they are what is attacked.
     last = {}
     for matrix in view.matrices(sender=sender, operation=operation):
         if operation == _LABELS or matrix.operation != _LABELS:
@@ -65,6 +68,8 @@ class ColumnsAttack(Attack):
         """
         view = view.fit
         rows, received = received_columns(view, self.sender, self.operation)
+        # Attacks are tried on each party that sends, so one that is sent nothing, or
+        # always the same, has no guess rather than an error.
         guess = None
         # Of what is the same in all rows nothing follows.
         if len(rows) > 1 and np.ptp(received, axis=0).max(initial=0) > 0:
@@ -87,9 +92,9 @@ class ColumnsAttack(Attack):
         check_is_fitted(self)
         return self.guess_
 
+    @abstractmethod
     def _guess(self, rows, received):
         """Columns of the rows; None for no guess."""
-        raise NotImplementedError
 
     def _known_among(self, rows):
         """Known rows by their place among those received, and their values."""
@@ -173,19 +178,16 @@ class KnownRowsAttack(ColumnsAttack):
         self.random_state = random_state
 
     def _guess(self, rows, received):
-        if not self.matched:
-            known = self._known()
-            if known is None:
-                return None
-            values = known[1].reshape(len(known[1]), -1).astype(float)
-            places = find_turned(received, values)
-        else:
-            known = self._known_among(rows)
-            if known is None:
-                return None
-            places, values = known
-        if places is None:
+        known = self._known() if not self.matched else self._known_among(rows)
+        if known is None:
             return None
+        places, values = known
+        if not self.matched:
+            values = values.reshape(len(values), -1).astype(float)
+            found = find_turned(received, values)
+            if found is None:
+                return None
+            places, values = np.array(found[0]), values[found[1]]
         return reconstruct(received, places, values, generator(self.random_state))
 
 
@@ -272,6 +274,7 @@ class MomentsAttack(ColumnsAttack):
     def _guess(self, rows, received):
         if self.moments is None:
             return None
+        # Known rows only refute: moments alone leave signs that nothing else decides.
         known = [np.asarray(each, float) for each in self.moments]
         guess = from_moments(received, *known, generator(self.random_state))
         if guess is None:
@@ -410,6 +413,7 @@ class FrequencyAttack(ColumnsAttack):
         self.operation = operation
 
     def _guess(self, rows, received):
+        # Kinds of rows are counted, which a table of independent columns has lost.
         if self.shadow is not None:
             sample = _sample(self.shadow)
         elif self.marginals is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -113,8 +114,9 @@ class _Distinguisher(Attack):
         named = ((seen, array) for seen, array in masked_messages(view))
         return [each for each in named if of_party(each[0].sender, self.sender)]
 
+    @abstractmethod
     def _arrays(self, view, rng):
-        raise NotImplementedError
+        """What is held against uniform numbers."""
 
 
 def of_party(client, party):

@@ -30,7 +30,9 @@ NEAR = 0.25
 SAME = 1e-5
 # Component analysis starts at random, and is tried on halves of a sample.
 N_STARTS = 4
-N_TRIALS = 5
+N_TRIALS, FEW_TRIALS = 5, 3
+# Of a column's squares, what has to be explained in each trial.
+LEAST = 0.02
 TOO_FAR = 2.0
 # Columns of which a component analysis takes long.
 MANY = 20
@@ -289,16 +291,22 @@ def from_sample(received, sample, rng):
         NaN where the mean is the better guess.
     """
     trials, costs = [], []
-    for _ in range(N_TRIALS if sample.shape[1] <= MANY else 2):
+    for _ in range(N_TRIALS if sample.shape[1] <= MANY else FEW_TRIALS):
         one, two = np.array_split(rng.permutation(sample), 2)
         guess, cost, _ = unmix(one, *sources(two, rng), rng)
-        squares = (guess**2).sum(axis=0)
-        product = (guess * (one - one.mean(axis=0))).sum(axis=0)
-        trials.append(product / np.where(squares > 0, squares, 1.0))
+        centred = one - one.mean(axis=0)
+        sums = [guess**2, guess * centred, centred**2]
+        trials.append([each.sum(axis=0) for each in sums])
         costs.append(cost)
+    squares, products, whole = np.moveaxis(np.array(trials), 1, 0)
+    slopes = products / np.where(squares > 0, squares, 1.0)
     # A sign that came out both ways is not known.
-    caution = np.where(np.min(trials, axis=0) > 0, np.median(trials, axis=0), 0.0)
+    caution = np.where(np.min(slopes, axis=0) > 0, np.median(slopes, axis=0), 0.0)
     caution = np.minimum(caution, 1.0)
+    # Nor is a column that one caution does not suit in every trial: a rare category
+    # would be guessed at many times its spread.
+    left = whole - 2 * caution * products + caution**2 * squares
+    caution = np.where((left < (1 - LEAST) * whole).all(axis=0), caution, 0.0)
     known, mixing = sources(sample, rng)
     guess, cost, _ = unmix(received, known, mixing, rng)
     # Histograms that are much farther apart than within the sample, or as far as those

@@ -24,7 +24,7 @@ RIDGE = 1e-9
 # give back to be believed.
 CHECKED, GIVEN_BACK = 300, 0.5
 # More splits say hardly more of a column, and more nodes hardly more of a row.
-MOST_SPLITS = MOST_NODES = 2_000
+MOST_SPLITS, MOST_NODES = 2_000, 1_000
 
 
 class BinSumsAttack(Attack):
@@ -244,9 +244,11 @@ def bins_of(view, sender):
     sender, columns = told[0].sender, told[0].content
     widths = columns["n_bins"] + columns["has_missing"]
     stops = np.cumsum(widths)
-    factors, sums = equations(view, sender, stops[-1])
+    few = view.n_rows <= MOST_ROWS
+    most = MOST_EQUATIONS if few else CHECKED
+    factors, sums = equations(view, sender, stops[-1], most)
     found = np.zeros((view.n_rows, stops[-1]))
-    if len(factors) and view.n_rows <= MOST_ROWS:
+    if few and len(factors):
         found = solved(factors, sums)
     checked = (
         np.linspace(0, len(factors) - 1, CHECKED).astype(int) if len(factors) else []
@@ -276,7 +278,7 @@ def gives_back(factors, inside, sums):
     return left < (1 - GIVEN_BACK) * ((by_share - sums) ** 2).sum()
 
 
-def equations(view, sender, n_cells):
+def equations(view, sender, n_cells, most):
     """Factors of every row in every sum, and the sums by bin.
 
     Returns
@@ -318,7 +320,7 @@ def equations(view, sender, n_cells):
             parts = slopes[output]
             factors += [part * inside for part in parts]
             sums.append(line.reshape(len(parts), -1))
-        if len(factors) > MOST_EQUATIONS:
+        if len(factors) > most:
             break
     if not factors:
         return np.zeros((0, view.n_rows)), np.zeros((0, n_cells))

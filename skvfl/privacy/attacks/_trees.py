@@ -9,10 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvfl.privacy.attacks._base import Attack
 from skvfl.privacy.attacks._evidence import held_against
-from skvfl.privacy.attacks._guess import guess_columns
+from skvfl.privacy.attacks._guess import guess_columns, surely_more
 
 # More splits say hardly more of a column, and take memory.
 MOST_SPLITS = 2_000
+# Of numbers in single precision that were one number.
+SAME_RATIO = 1e-3
 
 
 class GradientSignAttack(Attack):
@@ -21,7 +23,14 @@ class GradientSignAttack(Attack):
     The derivative of the loss with respect to what the model says is the predicted
     probability of a class minus one for the rows of that class, and the probability
     itself for all others: its sign is the label. It needs no side knowledge, which is
-    why others encrypt derivatives [1]_.
+    why others encrypt derivatives [1]_. Numbers that are no derivatives of that loss
+    are not believed. Labels that were drawn at random before training are, unless known
+    labels say that they are wrong.
+
+    Parameters
+    ----------
+    known_rows : tuple (positions, values) or int, default=None
+        Rows whose classes are known, by their positions: signs are held against them.
 
     Attributes
     ----------
@@ -48,6 +57,9 @@ class GradientSignAttack(Attack):
 
     target: ClassVar = "labels"
 
+    def __init__(self, *, known_rows=None):
+        self.known_rows = known_rows
+
     def fit(self, view):
         """Look at the derivatives of the first iteration.
 
@@ -60,13 +72,24 @@ class GradientSignAttack(Attack):
         -------
         self : GradientSignAttack
         """
-        view = view.fit
-        self.guess_ = np.zeros(view.n_rows)
-        slopes = next((s for s in map(_derivatives, view.messages) if len(s)), None)
-        if slopes is not None and slopes.shape[1] == view.n_rows:
-            # Of the outputs, the row's own class is the one that pulls down.
-            self.guess_ = slopes.argmin(axis=0) if len(slopes) > 1 else slopes[0] < 0
-            self.guess_ = self.guess_.astype(np.float64)
+        view, known = view.fit, self._known()
+        self.guess_ = np.full(view.n_rows, np.nan)
+        slopes, seconds = _first_derivatives(view)
+        if slopes is None or seconds is None:
+            return self
+        # Rows that are held out have no derivatives, and rows without weight neither.
+        learnt = np.flatnonzero((seconds > 0).all(axis=0))
+        if not are_of_two_kinds(slopes[:, learnt], seconds[:, learnt]):
+            return self
+        # Of the outputs, the row's own class is the one that pulls down.
+        named = slopes.argmin(axis=0) if len(slopes) > 1 else slopes[0] < 0
+        self.guess_[learnt] = named[learnt]
+        if known is not None:
+            there = np.isin(known[0], learnt)
+            hits = self.guess_[known[0][there]] == known[1][there]
+            prior = known[1][there] == self._most_frequent(known[1])
+            if not surely_more(hits, prior):
+                self.guess_[:] = np.nan
         return self
 
     def reconstruct(self):
@@ -75,9 +98,28 @@ class GradientSignAttack(Attack):
         Returns
         -------
         labels : ndarray of shape (n_rows,)
+            NaN where nothing is known beside what was known before.
         """
         check_is_fitted(self)
         return self.guess_
+
+
+def are_of_two_kinds(slopes, seconds):
+    """Whether derivatives are those of the log loss at one probability for all rows.
+
+    The first one divided by the second one, which undoes a row's weight, is one number
+    for the rows of a class, and another one for all others.
+
+    Parameters
+    ----------
+    slopes, seconds : ndarray of shape (n_outputs, n_rows)
+    """
+    ratios = slopes / seconds
+    for ratio in ratios:
+        for side in (ratio[ratio < 0], ratio[ratio >= 0]):
+            if side.size and np.ptp(side) > SAME_RATIO * abs(side).max():
+                return False
+    return ratios.size > 0
 
 
 class GradientTargetAttack(Attack):
@@ -138,8 +180,8 @@ class GradientTargetAttack(Attack):
             raise ValueError("GradientTargetAttack learns from known rows: give some")
         rows, values = known[0], known[1].reshape(len(known[1]), -1).astype(float)
         self.guess_ = np.full((view.n_rows, 1), np.nan)
-        slopes = next((s for s in map(_derivatives, view.messages) if len(s)), None)
-        if slopes is not None and slopes.shape[1] == view.n_rows:
+        slopes, _ = _first_derivatives(view)
+        if slopes is not None:
             line = np.column_stack([slopes[0], np.ones(view.n_rows)]).astype(float)
             weights = np.linalg.lstsq(line[rows], values, rcond=None)[0]
             self.guess_ = held_against(line @ weights, (rows, values))
@@ -233,8 +275,15 @@ class SplitSidesAttack(Attack):
         return self.guess_
 
 
-def _derivatives(seen):
-    """First derivatives in a message, a line for each output; none elsewhere."""
-    if seen.operation == "begin_trees" and isinstance(seen.content, dict):
-        return np.asarray(seen.content.get("gradients", ()))
-    return ()
+def _first_derivatives(view):
+    """First and second derivatives of the first iteration, a line for each output.
+
+    None for both where none were sent, and for the second ones where they are one.
+    """
+    for seen in view.messages:
+        if seen.operation == "begin_trees" and isinstance(seen.content, dict):
+            slopes = np.asarray(seen.content.get("gradients", ()), dtype=float)
+            seconds = seen.content.get("hessians")
+            if slopes.ndim == 2 and slopes.shape[1] == view.n_rows:
+                return slopes, None if seconds is None else np.asarray(seconds, float)
+    return None, None
