@@ -68,6 +68,7 @@ PAPER_TABLE_8 = {
     "MovieLens, RMSE": ("0.9835", "0.9373", "0.9578", "0.9690", "0.9679", "0.9969"),
 }
 INFINITE = None
+MISSING = "not measured"
 N_PARTIES = {"digits": 4, "mnist": 4, "kmnist": 4, "fashion_mnist": 4, "mfeat": 6}
 TRAFFIC = (ONCE, SAME_BYTES, SPLIT)
 TABLE_7 = ("L0", "PCA")
@@ -124,21 +125,21 @@ class Sample:
 
     def __init__(self, values):
         self.n = len(values)
-        self.mean = float(np.mean(values))
+        self.mean = float(np.mean(values)) if self.n else np.nan
         self.error = self.half = np.nan
         if self.n > 1:
             self.error, self.half = standard_error(values), half_interval(values)
 
     def __str__(self):
-        if self.n == 1:
-            return number(self.mean)
+        if self.n < 2:
+            return number(self.mean) if self.n else MISSING
         return f"{number(self.mean)} ± {number(self.error)}"
 
     @property
     def interval(self):
         """Mean ± half the 95 % interval."""
-        if self.n == 1:
-            return f"{signed(self.mean)} (one seed)"
+        if self.n < 2:
+            return f"{signed(self.mean)} (one seed)" if self.n else MISSING
         return f"{signed(self.mean)} ± {number(self.half)}"
 
     def verdict(self, bar):
@@ -165,9 +166,11 @@ def scores(by_seed):
 
 def gain(over, under):
     """Paired differences, of which more is better."""
+    shared = [seed for seed in over if seed in under]
+    if not shared:
+        return Sample([])
     sign = 1 if what_is({"": over})["metric"] == "accuracy" else -1
     means = [{s: np.mean(x["scores"]) for s, x in by.items()} for by in (over, under)]
-    shared = [seed for seed in over if seed in under]
     return Sample([sign * (means[0][seed] - means[1][seed]) for seed in shared])
 
 
@@ -229,6 +232,8 @@ def budget_row(what, seen):
 
 def gain_on_paper(by_seed, paper):
     """Differences to the mean of the paper's hosts, of which more is better."""
+    if not by_seed:
+        return Sample([])
     sign = 1 if what_is({"": by_seed})["metric"] == "accuracy" else -1
     return Sample([sign * (np.mean(x["scores"]) - paper) for x in by_seed.values()])
 
@@ -379,8 +384,8 @@ def private_table(lines, name):
 def spread(by_seed):
     """Write the mean ± half its 95 % interval."""
     sample = scores(by_seed)
-    if sample.n == 1:
-        return number(sample.mean)
+    if sample.n < 2:
+        return str(sample)
     return f"{number(sample.mean)} ± {number(sample.half)}"
 
 
@@ -405,6 +410,9 @@ def by_key_table(lines, part, key, values, heading):
     for name, runs in collect(lines, part, key).items():
         for value in values:
             solo, first, split = (runs[m, value] for m in (SOLO, ONCE, SAME_BYTES))
+            # A run that was stopped has not all of them.
+            if not (solo and first and split):
+                continue
             sent = [next(iter(of.values()))["bytes"] / 1e6 for of in (first, split)]
             rows.append(
                 (
@@ -427,6 +435,8 @@ def times_table(lines):
     rows = []
     for name, runs in collect(lines, "hosts").items():
         both = [seed for seed in runs[SPLIT] if seed in runs[ONCE]]
+        if not both:
+            continue
         split = [runs[SPLIT][seed]["seconds"] for seed in both]
         guests = [runs[ONCE][seed]["guest_seconds"] for seed in both]
         hosts = [runs[ONCE][seed]["seconds"] for seed in both]
@@ -492,6 +502,8 @@ def curve_gains(lines):
     shared = [n for n in MORE_EPOCHS if n in SPLIT_EPOCHS]
     rows = []
     for name, runs in collect(lines, "curve").items():
+        if not (runs[ROUNDS] and runs[SPLIT]):
+            continue
         rounds, split = (curve_points(runs[method]) for method in (ROUNDS, SPLIT))
         accuracy = what_is(runs)["metric"] == "accuracy"
         sign = 1 if accuracy else -1
@@ -519,6 +531,8 @@ def width_table(lines):
     for name, runs in collect(lines, "width", "d").items():
         for d in sorted({d for _, d in runs}):
             once, pca = runs[ONCE, d], runs[WITH_PCA, d]
+            if not (once and pca):
+                continue
             sent = next(iter(once.values()))["bytes"] / 1e6
             cells = spread(once), spread(pca), gain(once, pca).interval
             rows.append((name, d, *cells, number(sent), len(once)))
