@@ -136,6 +136,11 @@ class Sample:
         return f"{number(self.mean)} ± {number(self.error)}"
 
     @property
+    def spread(self):
+        """Mean ± half the 95 % interval, which one seed has not."""
+        return str(self) if self.n < 2 else f"{number(self.mean)} ± {number(self.half)}"
+
+    @property
     def interval(self):
         """Mean ± half the 95 % interval."""
         if self.n < 2:
@@ -338,7 +343,7 @@ def paper_guests_table(lines):
             gain_on_paper(*pair).interval for pair in zip(seen, paper, strict=True)
         ]
         more = gain(*seen).interval, len(seen[0])
-        what = theirs if hosts.get(ours) else f"{theirs}, ours {ours}"
+        what = theirs if ours in hosts else f"{theirs}, ours {ours}"
         rows.append((what, *map(number, paper), *cells, *apart, *more))
     header = (
         "Data set",
@@ -382,11 +387,8 @@ def private_table(lines, name):
 
 
 def spread(by_seed):
-    """Write the mean ± half its 95 % interval."""
-    sample = scores(by_seed)
-    if sample.n < 2:
-        return str(sample)
-    return f"{number(sample.mean)} ± {number(sample.half)}"
+    """Write the mean over hosts and seeds ± half its 95 % interval."""
+    return scores(by_seed).spread
 
 
 def settings_table(lines):
@@ -437,27 +439,23 @@ def times_table(lines):
         both = [seed for seed in runs[SPLIT] if seed in runs[ONCE]]
         if not both:
             continue
-        split = [runs[SPLIT][seed]["seconds"] for seed in both]
-        guests = [runs[ONCE][seed]["guest_seconds"] for seed in both]
-        hosts = [runs[ONCE][seed]["seconds"] for seed in both]
-        whole = np.add(guests, hosts)
-        paper = PAPER_TABLE_4.get(name)
-        theirs = (
-            [*map(number, paper), number(paper[0] / paper[1])] if paper else [""] * 3
-        )
-        seen = *map(np.mean, (split, guests, hosts)), Sample(np.divide(split, whole))
-        cells = [
-            *(number(x, 1) for x in seen[:3]),
-            f"{seen[3].mean:.2f} ± {seen[3].half:.2f}",
-        ]
-        rows.append((name, *cells, len(both), *theirs))
+        split = np.array([runs[SPLIT][seed]["seconds"] for seed in both])
+        guests = np.array([runs[ONCE][seed]["guest_seconds"] for seed in both])
+        hosts = np.array([runs[ONCE][seed]["seconds"] for seed in both])
+        n_parties = N_PARTIES.get(name.split(",")[0], 10)
+        cells = [number(np.mean(x), 1) for x in (split, guests, hosts)]
+        whole = Sample(split / (guests + hosts)).spread
+        at_once = Sample(split / (guests / n_parties + hosts)).spread
+        theirs = [""] * 3
+        if paper := PAPER_TABLE_4.get(name):
+            theirs = [number(x) for x in (*paper, paper[0] / paper[1])]
+        rows.append((name, *cells, whole, at_once, len(both), *theirs))
     ratio = "SplitNN ÷ FedOnce-L0"
-    header = (
-        "Data set",
-        *("SplitNN, s", "All guests, s", "Host, s", ratio, "Seeds"),
-        *("Paper: SplitNN, min", "FedOnce-L0, min", ratio),
-    )
-    return listing("CPU seconds of one training, the paper's minutes", header, rows)
+    ours = ("SplitNN, s", "All guests, s", "Host, s", ratio)
+    paper = ("Paper: SplitNN, min", "FedOnce-L0, min", ratio)
+    more = ("The same, guests side by side", "Seeds")
+    title = "CPU seconds of one training, the paper's minutes"
+    return listing(title, ("Data set", *ours, *more, *paper), rows)
 
 
 def curve_points(by_seed):
