@@ -68,6 +68,7 @@ PAPER_TABLE_8 = {
     "MovieLens, RMSE": ("0.9835", "0.9373", "0.9578", "0.9690", "0.9679", "0.9969"),
 }
 INFINITE = None
+MISSING = "not measured"
 N_PARTIES = {"digits": 4, "mnist": 4, "kmnist": 4, "fashion_mnist": 4, "mfeat": 6}
 TRAFFIC = (ONCE, SAME_BYTES, SPLIT)
 TABLE_7 = ("L0", "PCA")
@@ -124,21 +125,26 @@ class Sample:
 
     def __init__(self, values):
         self.n = len(values)
-        self.mean = float(np.mean(values))
+        self.mean = float(np.mean(values)) if self.n else np.nan
         self.error = self.half = np.nan
         if self.n > 1:
             self.error, self.half = standard_error(values), half_interval(values)
 
     def __str__(self):
-        if self.n == 1:
-            return number(self.mean)
+        if self.n < 2:
+            return number(self.mean) if self.n else MISSING
         return f"{number(self.mean)} ± {number(self.error)}"
+
+    @property
+    def spread(self):
+        """Mean ± half the 95 % interval, which one seed has not."""
+        return str(self) if self.n < 2 else f"{number(self.mean)} ± {number(self.half)}"
 
     @property
     def interval(self):
         """Mean ± half the 95 % interval."""
-        if self.n == 1:
-            return f"{signed(self.mean)} (one seed)"
+        if self.n < 2:
+            return f"{signed(self.mean)} (one seed)" if self.n else MISSING
         return f"{signed(self.mean)} ± {number(self.half)}"
 
     def verdict(self, bar):
@@ -165,9 +171,11 @@ def scores(by_seed):
 
 def gain(over, under):
     """Paired differences, of which more is better."""
+    shared = [seed for seed in over if seed in under]
+    if not shared:
+        return Sample([])
     sign = 1 if what_is({"": over})["metric"] == "accuracy" else -1
     means = [{s: np.mean(x["scores"]) for s, x in by.items()} for by in (over, under)]
-    shared = [seed for seed in over if seed in under]
     return Sample([sign * (means[0][seed] - means[1][seed]) for seed in shared])
 
 
@@ -229,6 +237,8 @@ def budget_row(what, seen):
 
 def gain_on_paper(by_seed, paper):
     """Differences to the mean of the paper's hosts, of which more is better."""
+    if not by_seed:
+        return Sample([])
     sign = 1 if what_is({"": by_seed})["metric"] == "accuracy" else -1
     return Sample([sign * (np.mean(x["scores"]) - paper) for x in by_seed.values()])
 
@@ -333,7 +343,7 @@ def paper_guests_table(lines):
             gain_on_paper(*pair).interval for pair in zip(seen, paper, strict=True)
         ]
         more = gain(*seen).interval, len(seen[0])
-        what = theirs if hosts.get(ours) else f"{theirs}, ours {ours}"
+        what = theirs if ours in hosts else f"{theirs}, ours {ours}"
         rows.append((what, *map(number, paper), *cells, *apart, *more))
     header = (
         "Data set",
@@ -377,11 +387,8 @@ def private_table(lines, name):
 
 
 def spread(by_seed):
-    """Write the mean ± half its 95 % interval."""
-    sample = scores(by_seed)
-    if sample.n == 1:
-        return number(sample.mean)
-    return f"{number(sample.mean)} ± {number(sample.half)}"
+    """Write the mean over hosts and seeds ± half its 95 % interval."""
+    return scores(by_seed).spread
 
 
 def settings_table(lines):
@@ -405,6 +412,9 @@ def by_key_table(lines, part, key, values, heading):
     for name, runs in collect(lines, part, key).items():
         for value in values:
             solo, first, split = (runs[m, value] for m in (SOLO, ONCE, SAME_BYTES))
+            # A run that was stopped has not all of them.
+            if not (solo and first and split):
+                continue
             sent = [next(iter(of.values()))["bytes"] / 1e6 for of in (first, split)]
             rows.append(
                 (
@@ -427,27 +437,25 @@ def times_table(lines):
     rows = []
     for name, runs in collect(lines, "hosts").items():
         both = [seed for seed in runs[SPLIT] if seed in runs[ONCE]]
-        split = [runs[SPLIT][seed]["seconds"] for seed in both]
-        guests = [runs[ONCE][seed]["guest_seconds"] for seed in both]
-        hosts = [runs[ONCE][seed]["seconds"] for seed in both]
-        whole = np.add(guests, hosts)
-        paper = PAPER_TABLE_4.get(name)
-        theirs = (
-            [*map(number, paper), number(paper[0] / paper[1])] if paper else [""] * 3
-        )
-        seen = *map(np.mean, (split, guests, hosts)), Sample(np.divide(split, whole))
-        cells = [
-            *(number(x, 1) for x in seen[:3]),
-            f"{seen[3].mean:.2f} ± {seen[3].half:.2f}",
-        ]
-        rows.append((name, *cells, len(both), *theirs))
+        if not both:
+            continue
+        split = np.array([runs[SPLIT][seed]["seconds"] for seed in both])
+        guests = np.array([runs[ONCE][seed]["guest_seconds"] for seed in both])
+        hosts = np.array([runs[ONCE][seed]["seconds"] for seed in both])
+        n_parties = N_PARTIES.get(name.split(",")[0], 10)
+        cells = [number(np.mean(x), 1) for x in (split, guests, hosts)]
+        whole = Sample(split / (guests + hosts)).spread
+        at_once = Sample(split / (guests / n_parties + hosts)).spread
+        theirs = [""] * 3
+        if paper := PAPER_TABLE_4.get(name):
+            theirs = [number(x) for x in (*paper, paper[0] / paper[1])]
+        rows.append((name, *cells, whole, at_once, len(both), *theirs))
     ratio = "SplitNN ÷ FedOnce-L0"
-    header = (
-        "Data set",
-        *("SplitNN, s", "All guests, s", "Host, s", ratio, "Seeds"),
-        *("Paper: SplitNN, min", "FedOnce-L0, min", ratio),
-    )
-    return listing("CPU seconds of one training, the paper's minutes", header, rows)
+    ours = ("SplitNN, s", "All guests, s", "Host, s", ratio)
+    paper = ("Paper: SplitNN, min", "FedOnce-L0, min", ratio)
+    more = ("The same, guests side by side", "Seeds")
+    title = "CPU seconds of one training, the paper's minutes"
+    return listing(title, ("Data set", *ours, *more, *paper), rows)
 
 
 def curve_points(by_seed):
@@ -492,6 +500,8 @@ def curve_gains(lines):
     shared = [n for n in MORE_EPOCHS if n in SPLIT_EPOCHS]
     rows = []
     for name, runs in collect(lines, "curve").items():
+        if not (runs[ROUNDS] and runs[SPLIT]):
+            continue
         rounds, split = (curve_points(runs[method]) for method in (ROUNDS, SPLIT))
         accuracy = what_is(runs)["metric"] == "accuracy"
         sign = 1 if accuracy else -1
@@ -519,6 +529,8 @@ def width_table(lines):
     for name, runs in collect(lines, "width", "d").items():
         for d in sorted({d for _, d in runs}):
             once, pca = runs[ONCE, d], runs[WITH_PCA, d]
+            if not (once and pca):
+                continue
             sent = next(iter(once.values()))["bytes"] / 1e6
             cells = spread(once), spread(pca), gain(once, pca).interval
             rows.append((name, d, *cells, number(sent), len(once)))
