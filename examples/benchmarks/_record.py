@@ -83,6 +83,14 @@ def read(record):
     return [json.loads(line) for line in text.splitlines()]
 
 
+def newest(lines, key):
+    """Return the last line on everything; what was made again with other streams wins.
+
+    ``key`` is a function of a line that looks at its streams, too.
+    """
+    return [*{key({**line, "streams": "any"}): line for line in lines}.values()]
+
+
 def select(lines, **where):
     """Return the lines that agree in these fields."""
     return [x for x in lines if all(x.get(k) == v for k, v in where.items())]

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _data import folder, halves
+from _data import folder, halves, prepared
 from _measure import machine, streams, timed
 from _page import MINUS, listing, met, number, rows_of, table, write
-from _record import command, one, resume, select
+from _record import command, newest, one, resume, select
 from _seeds import half_interval
 from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -35,7 +35,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skvfl import ClientFailures, Contiguous, TabVFLClassifier
+from skvfl import (
+    ClientFailures,
+    Contiguous,
+    TabVFLClassifier,
+    VerticalPartitioner,
+)
 
 CT, LT, LE, TABVFL = "CT", "LT", "TabVFL-LE", "TabVFL"
 DESIGNS = {CT: "joint", LT: "local", LE: "local_encoder", TABVFL: "joint"}
@@ -47,14 +52,20 @@ WIDTHS = (16, 32, 64)
 # settings, one thing at a time, at the width of the latent vectors where it shows most.
 WHY_SET, WHY_WIDTH = "covtype", 64
 WHY = {
+    "one epoch of each phase": {"max_epochs": 1},
     "momentum 0.1 of batch norms": {"momentum": 0.1},
     "batches of 128": {"batch_size": 128},
     "steps of 0.005": {"lr": 0.005},
     "no pretraining": {"pretrain": False},
     "attention as wide as the vectors": {"n_a": WHY_WIDTH},
 }
+COLUMNS = "the columns"
 # Where local ones are fitted, too.
-WHY_BOTH = ("momentum 0.1 of batch norms", "batches of 128")
+WHY_BOTH = (
+    "one epoch of each phase",
+    "momentum 0.1 of batch norms",
+    "batches of 128",
+)
 WHY_COLUMNS = (", F1", ", own accuracy", ", epochs")
 # The settings of the paper's code but for the batches, the rate and the batch norms.
 TRAINING = {
@@ -249,11 +260,6 @@ def key(line):
     return (*map(line.get, fields), line.get("streams") or streams())
 
 
-def newest(lines):
-    """Return the last line on everything: what was made again comes later."""
-    return [*{key({**line, "streams": "any"}): line for line in lines}.values()]
-
-
 def measure(quick, done):
     """Yield every line that is not done: first what most is asked of."""
     plan = QUICK if quick else FULL
@@ -295,9 +301,22 @@ def quality(name, n_d, n_rows, epochs, seeds, done):
                 yield {**line, **run(vfl, parts, seed)}
 
 
+def judge_columns(parts, seed):
+    """Judge the columns themselves, as a party's transformer prepares them."""
+    X_train, X_test, y_train, y_test = parts
+    partition = VerticalPartitioner(parties=1).fit(X_train)
+    (train,), (test,) = (prepared(partition, X).values() for X in (X_train, X_test))
+    scores = judge_latent((train, y_train), (test, y_test), seed)
+    return {metric: round(value, 3) for metric, value in scores.items()}
+
+
 def why(plan, done):
-    """Central and local TabNets where one setting is changed."""
+    """Central and local TabNets where one setting is changed, and no network at all."""
     X, y = read(WHY_SET, plan.width_rows)
+    for seed in plan.width_seeds:
+        line = {**about("why", WHY_SET, X), "method": COLUMNS, "seed": seed}
+        if key(line) not in done:
+            yield {**line, **judge_columns(halves(X, y, seed), seed)}
     for seed, changed in product(plan.width_seeds, WHY):
         parts = halves(X, y, seed)
         for method in (CT, LT) if changed in WHY_BOTH else (CT,):
@@ -340,7 +359,13 @@ def interval(values):
 
 def values(lines, metric, **where):
     """Values of a metric, by seed."""
-    return np.array([line[metric] for line in select(lines, **where)])
+    found = select(lines, **where)
+    return pd.Series({line["seed"]: line[metric] for line in found}, dtype=float)
+
+
+def paired(over, under):
+    """Differences of the seeds that both have."""
+    return (over - under).dropna()
 
 
 def f1_of(lines, name, n_d=5):
@@ -362,7 +387,7 @@ def difference_rows(lines):
     """Paired differences in F1 to central TabNet and to local TabNets."""
     for name in SOURCES:
         f1 = f1_of(lines, name)
-        yield [name, *(interval(f1[TABVFL] - f1[m]) for m in (CT, LT, LE))]
+        yield [name, *(interval(paired(f1[TABVFL], f1[m])) for m in (CT, LT, LE))]
 
 
 def width_rows(lines):
@@ -377,12 +402,6 @@ def paper_width_rows():
     """The paper's Table III."""
     for name, cells in PAPER_III.items():
         yield [name, *(" / ".join(cell.split()) for cell in cells)]
-
-
-def paired(over, under):
-    """Differences by seed, of the seeds that both have."""
-    n = min(len(over), len(under))
-    return over[:n] - under[:n]
 
 
 def asked(what, ours, theirs):
@@ -414,7 +433,7 @@ def asked_rows(lines):
             for how, found in by_p.items()
         }
         gains = map(paired, by_p["cache"], by_p["zeros"])
-        what = f"cache {MINUS} zeros, the largest mean, {name}"
+        what = f"Cache {MINUS} zeros, the largest mean, {name}"
         yield asked(what, max(gains, key=np.mean), most)
         yield asked(f"Zeros {MINUS} none, the least, {name}", lost["zeros"], zeros_lost)
         yield asked(f"Cache {MINUS} none, the least, {name}", lost["cache"], cache_lost)
@@ -470,25 +489,26 @@ def failure_rows(lines):
         base = failing(lines, name, "none")
         for p in PROBABILITIES:
             cache, zeros = (failing(lines, name, how, p) for how in ("cache", "zeros"))
-            cells = base, cache - base, zeros - base, cache - zeros
-            yield [name, p, *map(interval, cells)]
+            pairs = (cache, base), (zeros, base), (cache, zeros)
+            costs = (paired(*pair) for pair in pairs)
+            yield [name, p, interval(base), *map(interval, costs)]
 
 
 def bar_rows(lines):
     """What was asked for, and what was seen."""
     f1 = {name: f1_of(lines, name) for name in SOURCES}
-    overall = mean((of[TABVFL] - of[CT]).mean() for of in f1.values())
+    overall = mean(paired(of[TABVFL], of[CT]).mean() for of in f1.values())
     what = f"TabVFL {MINUS} CT, F1, mean over the sets"
     yield [what, "at most 1 point behind", number(overall), met(overall >= -1)]
     for name in LARGE:
-        gap = f1[name][TABVFL] - f1[name][LT]
+        gap = paired(f1[name][TABVFL], f1[name][LT])
         what = f"TabVFL {MINUS} LT, F1, {name}"
         yield [what, "> 0", interval(gap), met(gap.mean() > 0)]
     p = max(PROBABILITIES)
     for name in SOURCES:
         base = failing(lines, name, "none")
         cache, zeros = (failing(lines, name, how, p) for how in ("cache", "zeros"))
-        loss, gain = base - cache, cache - zeros
+        loss, gain = paired(base, cache), paired(cache, zeros)
         what = f"Loss through failures of {p}, cache, {name}"
         yield [what, "≤ 3 points", interval(loss), met(loss.mean() <= 3)]
         what = f"Cache {MINUS} zeros at {p}, {name}"
@@ -497,7 +517,7 @@ def bar_rows(lines):
 
 def write_page(lines):
     """Write the page of the benchmarks."""
-    lines = newest(lines)
+    lines = newest(lines, key)
     machine = one(lines, table="machine")
     sizes = {x["dataset"]: x for x in select(lines, table="quality", n_d=5)}
     data = {
@@ -544,6 +564,7 @@ def write_page(lines):
             ["Changed", *(f"{m}{of}" for m in (CT, LT) for of in WHY_COLUMNS), "Seeds"],
             why_rows(lines),
         ),
+        columns=interval([x["F1"] for x in select(lines, method=COLUMNS)]),
         streams=listing(
             "Recorded lines by their streams", ["Table", "Lines"], stream_rows(lines)
         ),
