@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
@@ -50,7 +50,8 @@ from skvfl.privacy import (
 )
 from skvfl.privacy._draw import Draw
 from skvfl.vfedsec import _agreement, _protocol
-from skvfl.vfedsec._active import ActiveClient
+from skvfl.vfedsec._active import ActiveClient, Selection
+from skvfl.vfedsec._dealing import labels_of
 from skvfl.vfedsec._parties import SecureClient, _drop_last_bias
 from skvfl.vfedsec._protocol import SecureServer
 
@@ -168,14 +169,15 @@ def test_masks_change_nothing_in_a_regression():
 class Joint:
     """The same networks and rows in one autograd graph of floating-point numbers."""
 
-    def __init__(self, vfl, X, y, absent=None):
+    def __init__(self, vfl, X, y, absent=None, owners=None):
         self.absent = absent or {}
         vfl = clone(vfl).set_params(clients=None)
         root = seed_sequence(vfl.random_state)
         labels = vfl._read_classes(X, y, None, None)
         X = vfl._fit_partition(X, y, branch(root, 0))
         dealt = vfl._deal(len(y), np.random.default_rng(0))
-        members = vfl._make_members(X, root, {vfl._active: labels}, dealt).home
+        own = labels_of(labels, owners, vfl._choosers)
+        members = vfl._make_members(X, root, own, dealt).home
         clients = {each.name: vfl._settings(each.name).make(each) for each in members}
         server = vfl._make_server(root)
         self.inputs = [
@@ -199,6 +201,10 @@ class Joint:
         ]
         self.shuffle = np.random.default_rng(clients[vfl._active]._to_order)
         self.order = self.shuffle.permutation(np.arange(len(y)))
+        self.orders = {
+            name: np.random.default_rng(clients[name]._to_order).permutation
+            for name in vfl._choosers
+        }
         self.labels = torch.from_numpy(np.unique(y, return_inverse=True)[1])
 
     def contributions(self, rows):
@@ -212,13 +218,16 @@ class Joint:
         for _ in range(max_epochs):
             self.order = self.shuffle.permutation(self.order)
             for start, stop in batch_bounds(len(self.order), batch_size):
-                rows = torch.from_numpy(self.order[start:stop])
-                outputs = self.top(sum(self.contributions(rows)))
-                for optimizer in self.optimizers:
-                    optimizer.zero_grad()
-                nn.functional.cross_entropy(outputs, self.labels[rows]).backward()
-                for optimizer in self.optimizers:
-                    optimizer.step()
+                self.learn(self.order[start:stop])
+
+    def learn(self, rows):
+        rows = torch.from_numpy(rows)
+        outputs = self.top(sum(self.contributions(rows)))
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        nn.functional.cross_entropy(outputs, self.labels[rows]).backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -279,6 +288,187 @@ def test_training_is_that_of_the_joint_network(cancer, clients):
             assert not torch.allclose(first.state_dict()[name], value, atol=1e-3)
     for name, value in joint.top.state_dict().items():
         assert_allclose(vfl._server._top.state_dict()[name], value, atol=2e-6)
+
+
+# --- several active parties ---------------------------------------------------------
+
+
+BOTH = ["bank", "shop"]
+# Whose labels are whose: 400 and 169 rows, dealt without an order.
+HOLDERS = np.where(np.random.default_rng(3).permutation(569) < 400, *BOTH)
+SEVERAL = {"parties": PARTIES, "active": BOTH, "max_epochs": 1, **SMALL}
+
+
+def test_batches_of_several_active_parties_are_those_of_the_joint_network(cancer):
+    X, y = cancer
+    several = {"active": BOTH, "bits": 64, "optimizer": torch.optim.SGD, "lr": 0.1}
+    vfl = VFedSecClassifier(
+        parties=as_they_are(), max_epochs=3, random_state=0, **several
+    ).fit(X, y, label_holders=HOLDERS)
+    joint = Joint(vfl, X, y, owners=(HOLDERS == "shop").astype(int))
+    orders = {
+        name: shuffle(np.flatnonzero(np.equal(HOLDERS, name)))
+        for name, shuffle in joint.orders.items()
+    }
+    for _ in range(3):
+        orders = {name: joint.orders[name](each) for name, each in orders.items()}
+        # Four batches of one and two of the other, spread over the epoch.
+        parts = {"bank": [0, 128, 256, 384, 400], "shop": [0, 128, 169]}
+        turns = [("bank", 0), ("shop", 0), ("bank", 1), ("bank", 2), ("shop", 1)]
+        for name, i in [*turns, ("bank", 3)]:
+            joint.learn(orders[name][slice(*parts[name][i : i + 2])])
+    for name, value in joint.top.state_dict().items():
+        assert_allclose(vfl._server._top.state_dict()[name], value, atol=2e-6)
+    for name, bottom in zip(joint.names, joint.bottoms, strict=True):
+        for key, value in bottom.state_dict().items():
+            trained = vfl._parties[name]._bottom.state_dict()[key]
+            assert_allclose(trained, value, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"clients": {"telco": 2}, "early_stopping": True}]
+)
+def test_masks_change_nothing_where_several_are_active(cancer, settings):
+    X, y = cancer
+    several = {**SEVERAL, "parties": as_they_are(), **settings}
+    masked, plain = (
+        VFedSecClassifier(masked=each, **several).fit(X, y, label_holders=HOLDERS)
+        for each in (True, False)
+    )
+    assert same_states(masked, plain)
+    assert masked.validation_loss_curve_ == plain.validation_loss_curve_
+    assert_array_equal(masked.predict_proba(X), plain.predict_proba(X))
+
+
+def test_nobody_else_has_an_active_partys_labels(cancer, monkeypatch):
+    X, y = cancer
+    found = {}
+    begin = ActiveClient.begin_training
+
+    def spy(self):
+        found[self.name] = self.held(Holding).labels.values
+        return begin(self)
+
+    spy.__skvfl_operation__ = True
+    monkeypatch.setattr(ActiveClient, "begin_training", spy)
+    sent = {}
+    select = ActiveClient.select
+
+    def listen(self, **batch):
+        chosen = select(self, **batch)
+        rows = self.held(Selection).batch
+        sent.setdefault(self.name, []).extend(zip(rows, chosen["labels"], strict=True))
+        return chosen
+
+    listen.__skvfl_operation__ = True
+    monkeypatch.setattr(ActiveClient, "select", listen)
+
+    VFedSecClassifier(**SEVERAL).fit(X, y, label_holders=HOLDERS)
+    for name in BOTH:
+        own = np.equal(HOLDERS, name)
+        assert_array_equal(found[name][own], y[own])
+        assert not found[name][~own].any()
+        assert y[~own].any()
+        rows, labels = zip(*sorted(sent[name]), strict=True)
+        assert_array_equal(rows, np.flatnonzero(own))
+        assert_array_equal(labels, y[own])
+    # One who holds all has them all.
+    VFedSecClassifier(**{**SEVERAL, "active": "bank"}).fit(X, y)
+    assert_array_equal(found["bank"], y)
+
+
+def test_targets_of_several_active_parties_are_in_one_unit(cancer):
+    X, _ = cancer
+    # Each holds another range of the target, of which it would make another scale.
+    target = 100 * X[:, 0]
+    holders = np.where(target < 0, *BOTH)
+    several = {**SEVERAL, "max_epochs": 30}
+    vfl = VFedSecRegressor(**several).fit(X, target, label_holders=holders)
+    assert vfl.score(X, target) > 0.9
+    told = [m for m in vfl.communication_.messages if m.operation == "say_units"]
+    # The server, which asks for them, does not receive them.
+    assert {(m.sender, m.receiver) for m in told} == {
+        ("server", "bank"),
+        ("bank", "shop"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("chooser", "message"),
+    [
+        ("telco", "'server': rows are chosen by .* and it says by 'telco'"),
+        ("shop", "'shop': the row ids that 'telco' received from it .* do not open"),
+    ],
+)
+def test_who_selects_cannot_be_said_wrongly(cancer, chooser, message):
+    def meddle(way, messages):
+        for name, sent in messages.items():
+            if way == "request" and sent[0] == "forward" and name == "telco":
+                assert sent[1]["chooser"] in BOTH
+                sent[1]["chooser"] = chooser
+
+    vfl = VFedSecClassifier(**SEVERAL, transport=Watched(meddle))
+    with pytest.raises(PartyError, match=message):
+        vfl.fit(*cancer, label_holders=HOLDERS)
+
+
+def test_labels_are_dealt_where_nobody_says_whose_they_are(cancer):
+    wire = Watched()
+    first = VFedSecClassifier(**SEVERAL, transport=wire).fit(*cancer)
+    again = VFedSecClassifier(**SEVERAL).fit(*cancer)
+    assert same_states(first, again)
+    asked = [r for asked, r, _ in wire.seen if asked == "begin_epoch"]
+    sizes = {name: told["n_train"] for name, (_, told) in asked[0].items()}
+    assert sizes == {"bank": 285, "shop": 284}
+
+
+def test_label_holders_go_by_the_rows_of_a_split(cancer):
+    X, y = cancer
+    scores = cross_validate(
+        VFedSecClassifier(**{**SEVERAL, "max_epochs": 5}),
+        X,
+        y,
+        cv=2,
+        params={"label_holders": HOLDERS},
+    )
+    assert scores["test_score"].min() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("params", "holders", "message"),
+    [
+        ({"active": ["bank"]}, None, "give one name, or several of them"),
+        ({"active": ["bank", 0]}, None, "names a party twice"),
+        ({"active": ["bank", "zoo"]}, None, "active='zoo' is not one of the parties"),
+        ({}, np.full(569, "bank"), "'shop' holds the label of none of the 569 rows"),
+        ({}, np.where(HOLDERS == "bank", "bank", "zoo"), "169 rows whose label none"),
+        ({"active": "bank"}, HOLDERS, "169 rows whose label none of the active"),
+        ({}, HOLDERS[1:], "label_holders has 568 entries for the 569 rows"),
+        ({"clients": {"shop": 2}}, None, "'shop' is not one of the passive"),
+        (
+            {"parties": {**PARTIES, "lender": []}, "active": ["bank", "lender"]},
+            None,
+            "lender",
+        ),
+        (
+            {"early_stopping": True},
+            np.where(np.arange(569), *BOTH),
+            "holds out all 1 rows whose labels 'shop' holds",
+        ),
+    ],
+)
+def test_wrong_active_parties_are_refused(cancer, params, holders, message):
+    vfl = VFedSecClassifier(**{**SEVERAL, **params})
+    with pytest.raises(ValueError, match=message):
+        vfl.fit(*cancer, label_holders=holders)
+
+
+def test_a_warm_start_needs_the_same_active_parties(cancer):
+    vfl = VFedSecClassifier(**SEVERAL, warm_start=True)
+    vfl.fit(*cancer, label_holders=HOLDERS)
+    assert vfl.fit(*cancer, label_holders=HOLDERS[::-1]).n_iter_ == 2
+    with pytest.raises(ValueError, match=r"active was \['bank', 'shop'\]: set warm"):
+        vfl.set_params(active="bank").fit(*cancer)
 
 
 # --- clusters -----------------------------------------------------------------------
@@ -1025,7 +1215,8 @@ def test_clients_offer_nothing_else():
     }
     assert offered(SecureClient) == both
     assert offered(ActiveClient) == both | {
-        *("take_rows", "begin_training", "begin_epoch", "select", "answer")
+        *("take_rows", "begin_training", "begin_epoch", "select", "answer"),
+        *("say_units", "take_units"),
     }
     assert offered(SecureServer) == set()
 
@@ -1605,7 +1796,12 @@ def operations(vfl):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"clients": {"party3": 22, "party4": 2}, "rotate_every": 1}]
+    "settings",
+    [
+        {},
+        {"clients": {"party3": 22, "party4": 2}, "rotate_every": 1},
+        {"active": ["party7", "party1", "party9"]},
+    ],
 )
 def test_masks_along_a_graph_change_nothing(cancer, settings):
     masked, plain = (many(cancer, masked=each, **settings) for each in (True, False))

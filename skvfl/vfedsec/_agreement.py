@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -77,7 +77,7 @@ class Agreement(NamedTuple):
     bound: float
     bits: int
     masked: bool
-    also_active: list = ()
+    also_active: Any = ()
 
     @property
     def choosers(self):
@@ -224,7 +224,7 @@ class AgreedSettings(Settings):
     lr: float
     optimizer: Any = None
     weight_decay: float = 0.0
-    also_active: list = field(default_factory=list)
+    also_active: Any = ()
 
     def pack(self):
         """What can be sent, see :class:`Settings`."""

@@ -535,6 +535,9 @@ class VFedSecClassifier(VFLClassifierMixin, _BaseVFedSec):
     unless ``clients`` has -1 for it. The active party holds every row, and learns which
     rows the others hold and of which they have no cell; the server does not.
 
+    *Several active parties* each select batches of the rows whose labels they hold, in
+    turn; clients learn whose a batch is, and active parties which rows others hold.
+
     *Deviations from the paper* [1]_. Numbers whose sum could wrap are refused. Each
     message is authenticated. The gradient of a cluster is that of the mean loss over
     the batch, summed over the cluster's clients, so that the model does not depend on
