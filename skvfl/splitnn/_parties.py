@@ -127,6 +127,14 @@ class FreshNoise:
 
 
 @dataclass
+class Leavings:
+    """How often every row has left in this run, each time with other noise."""
+
+    after: ClassVar = "prepare"
+    times: torch.Tensor
+
+
+@dataclass
 class GradientNoise:
     """Secret noise on the gradients that leave."""
 
@@ -410,6 +418,7 @@ class BottomParty(SplitParty):
                 "again for the same model averages out"
             )
         cut = self._short(super()._send(start, stop))
+        self._count(self.held(Epoch).order[start:stop])
         if self.cut.noise:
             generator = self.held(FreshNoise).generator
             cut = cut + self.cut.noise * torch.randn(cut.shape, generator=generator)
@@ -450,6 +459,7 @@ class BottomParty(SplitParty):
         # Sorted once here, so that batches and held-out rows are slices from now on.
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
+        self.hold(Leavings(torch.zeros(len(values), dtype=torch.int64)))
         if not self.take_over("_bottom", "_n_steps"):
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         elif self.cut is not None and (cut := self.held(Earlier).party.cut) is not None:
@@ -464,6 +474,7 @@ class BottomParty(SplitParty):
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
         rows = self._rows(start, stop)
+        self._count(slice(start, stop))
         # In double precision to the end, so that a row's numbers do not depend on which
         # rows are asked for together.
         cut = infer(self._bottom, rows)
@@ -471,6 +482,16 @@ class BottomParty(SplitParty):
         if self.cut is not None and self.cut.noise:
             cut = cut + self.cut.on(rows, cut.shape[1], self._n_steps)
         return cut.float().numpy()
+
+    def _count(self, rows):
+        """Count rows that leave; of a prediction the noise is the same every time."""
+        if self.holds(Leavings):
+            self.held(Leavings).times[rows] += 1
+
+    @property
+    def n_times(self):
+        """How often the row has left that did so most often, while training."""
+        return int(self.held(Leavings).times.max()) if self.holds(Leavings) else 0
 
     def _short(self, cut, *, training=True):
         """Activations of the length that is allowed."""

@@ -312,6 +312,28 @@ def test_a_fit_takes_its_rows_so_often_and_no_more(tmp_path):
         talk.ask("represent", start=0, stop=N_ROWS)
 
 
+@pytest.mark.parametrize("asked_by", ["forward", "represent"])
+def test_a_row_is_not_taken_more_often_than_all_rows(tmp_path, asked_by):
+    noise = {"min_noise": 0.1, "max_norm": 1.0, "methods": ["splitnn"]}
+    shop = make_shop(tmp_path, allow={**noise, "max_epochs": 3})
+    blurred = {"representation_noise": 0.1, "max_representation_norm": 1.0}
+    talk = opened(shop, settings={**SETTINGS, **blurred})
+    talk.ask("prepare", seed=0)
+    sent, others = [], 0
+    with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
+        for _ in range(3 * N_ROWS):
+            # One row's noise is drawn again for every step, of a model that stays.
+            talk.ask("begin_epoch", seed=0, n_train=1)
+            row = talk.ask("forward", start=0, stop=1)
+            talk.ask("backward", gradient=np.zeros_like(row))
+            others += asked_by == "represent"
+            if asked_by == "represent":
+                row = talk.ask("represent", start=others, stop=others + 1)
+            sent.append(row)
+    assert len(sent) == 3
+    assert len(np.unique(sent, axis=0)) == 3
+
+
 def test_one_comparison_counts_as_one(tmp_path):
     shop = make_shop(tmp_path, Organisation, allow={"alignments_per_day": 1})
     compare(shop, 3, [0, 1, 2])
