@@ -44,7 +44,7 @@ from skvfl.federation import (
 )
 from skvfl.federation._log import current_log
 from skvfl.federation._replies import Count, Rows, most_columns
-from skvfl.partition._names import canonical_order
+from skvfl.partition._names import canonical_order, party_name
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
 
@@ -271,6 +271,14 @@ class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimato
         self._earlier = earlier if getattr(self, "warm_start", False) else None
         self._replaces = earlier is not None and self._earlier is None
         self.__dict__.pop("_n_columns", None)
+
+    @property
+    def _first_active(self):
+        """Name or position of the active party, or of the one that predicts."""
+        return self.active
+
+    def _name_active(self, names):
+        self._active = party_name(names, self._first_active)
 
     def _partition_of(self, X):
         """Who is to hold which columns of the table here, and who has the labels."""

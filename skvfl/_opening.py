@@ -24,7 +24,6 @@ from skvfl.federation import (
 from skvfl.federation._member import Roster
 from skvfl.federation._settings import refuse_own
 from skvfl.federation._watching import listening
-from skvfl.partition._names import party_name
 
 # Guards the one attribute that sessions opened by several threads write. It belongs to
 # the module, because an estimator with a lock could not be pickled.
@@ -122,14 +121,6 @@ class OpeningMixin:
             check_device(device or "cpu")
             check_callbacks(callbacks)
         return {"device": device or "cpu", "callbacks": callbacks or []}
-
-    @property
-    def _first_active(self):
-        """Name or position of the active party, or of the one that predicts."""
-        return self.active
-
-    def _name_active(self, names):
-        self._active = party_name(names, self._first_active)
 
     @property
     def _listener(self):

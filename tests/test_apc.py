@@ -34,7 +34,7 @@ from skvfl import (
     VerticalPartitioner,
     record_communication,
 )
-from skvfl.apc._parties import ActiveSettings, PassiveSettings
+from skvfl.apc._parties import LIKELY, ActiveSettings, PassiveSettings
 from skvfl.exceptions import PartyError
 from skvfl.federation import Holding, Labels, Member
 
@@ -296,6 +296,49 @@ def test_distilling_predictions_by_hand(by_hand, partial, weighted):
     assert_allclose(vfl.predict_proba(partial), expected, atol=1e-4)
     alone = logistic(features[labelled], y[labelled]).predict_proba(features)
     assert np.abs(expected - alone).max() > 0.01
+
+
+class Counter(GaussianNB):
+    """Notes the labels and weights that it learns from."""
+
+    def fit(self, X, y, sample_weight=None):
+        Counter.seen = y, sample_weight
+        return super().fit(X, y, sample_weight)
+
+
+def test_of_many_classes_the_likeliest_are_taught():
+    """A row is given once for each, so that many classes are no table of their own."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 40)), np.arange(100) % 25
+    labelled = np.arange(100) < 75
+    vfl = quick(2, estimator=Counter(), distillation="prediction", max_epochs=1)
+    vfl.set_params(teacher=LogisticRegression()).fit(X, y, labelled=labelled)
+    labels, weights = Counter.seen
+    assert len(labels) == 75 + 25 * LIKELY
+    guessed, weights = labels[75:].reshape(25, LIKELY), weights[75:]
+    assert all(len(set(row)) == LIKELY for row in guessed)
+    # Together they weigh as much as a row with a label.
+    assert_allclose(weights.reshape(25, LIKELY).sum(axis=1), 1)
+
+
+class Typed(LogisticRegression):
+    """Notes the data type that it learns from."""
+
+    def fit(self, X, y, sample_weight=None):
+        Typed.seen = X.dtype
+        return super().fit(X, y, sample_weight)
+
+
+def test_models_learn_in_double_precision_unless_they_stop_early(cancer, parties):
+    X, y = cancer
+    vfl = quick(parties, distillation=None, max_epochs=1)
+    vfl.set_params(estimator=Typed()).fit(X, y)
+    assert Typed.seen == np.float64
+    for tol, dtype in {1e-4: np.float32, 1e-8: np.float64}.items():
+        model = LogisticRegression(C=0.1, max_iter=1000, tol=tol)
+        vfl.set_params(estimator=model).fit(X, y)
+        assert vfl.active_estimator_[-1].coef_.dtype == dtype
+        assert vfl.predict_proba(X).dtype == np.float64
 
 
 def test_default_teacher_chooses_its_penalty(cancer, parties):

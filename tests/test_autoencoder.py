@@ -15,7 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
 from skvfl import AutoencoderTransformer, EncoderEvaluationDisplay
+from skvfl.apc._autoencoder import represent
 from skvfl.nn._autoencoder import Autoencoder, AutoencoderLoss
+from skvfl.nn._steps import Joined
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,20 @@ def test_loss_is_equation_9(distance, second):
     rows = loss((latent, rebuilt), inputs, target, torch.tensor([1.0, 0.0]))
     assert rows.tolist() == [1 + 4 + second, 9]
     assert loss((latent, rebuilt), inputs).tolist() == [5, 9]
+
+
+def test_tables_side_by_side_train_and_are_represented_as_one(iris):
+    """To the last bit, in more pieces than one."""
+    X = np.tile(iris[0].astype(np.float32), (8, 1))
+    parts = [np.ascontiguousarray(X[:, columns]) for columns in ([0], [1, 2, 3])]
+    encoder = AutoencoderTransformer(6, max_epochs=2, random_state=0)
+    whole, apart = clone(encoder).fit(X), clone(encoder).fit(Joined(parts))
+    assert whole.loss_curve_ == apart.loss_curve_
+    assert apart.n_features_in_ == 4
+    latent = represent(whole, X)
+    assert_array_equal(represent(apart, Joined(parts)), latent)
+    # In single precision, and so not to the last bit what is served.
+    assert_allclose(latent, whole.transform(X), rtol=1e-4, atol=1e-5)
 
 
 def test_training_is_a_plain_torch_loop(iris):

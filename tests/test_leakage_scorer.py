@@ -253,3 +253,24 @@ def test_it_can_be_pickled_and_says_what_it_is(cancer, rap):
     fitted = rap.fit(*cancer)
     assert again(fitted, *cancer) == scorer(fitted, *cancer)
     assert "role='server'" in repr(scorer)
+
+
+def test_an_attribute_is_a_column_of_a_party(cancer):
+    X, y = cancer
+    X = X.copy()
+    X[:, 4] = X[:, 4] > np.median(X[:, 4])
+    split = SplitNNClassifier(parties=PARTIES, max_epochs=3, random_state=0).fit(X, y)
+    knows = AttributeInferenceAttack(known_rows=80)
+    # The fifth column of the table is the second of the shop's.
+    found = make_leakage_scorer(knows, role="bank", party="shop", column=1)(split, X, y)
+    assert 0.3 < found <= 1
+    for options, message in (
+        ({"party": "shop", "column": 9}, "none of 'shop'"),
+        ({"party": "shop", "column": "age"}, "none of 'shop'"),
+        ({"column": 1}, "tell classes apart"),
+        ({"party": "bank", "column": 1}, "'bank' has the columns of 'bank'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_leakage_scorer(knows, role="bank", **options)(split, X, y)
+    with pytest.raises(ValueError, match="tell classes apart"):
+        leakage(role="bank", column=1)(split, X, y)

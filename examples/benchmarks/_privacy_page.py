@@ -362,8 +362,7 @@ EVIDENCE = {
         Evidence(
             ("ClusterGradientAttack",),
             setting="clusters",
-            note="The data sets have no clusters. In the tests the attack finds "
-            "rows without masks, and nothing with them.",
+            note="Without masks the same attack finds the rows, in the tests.",
         ),
     ),
     ("FedOnce", "representations"): (Evidence(("InversionAttack",), protects=False),),

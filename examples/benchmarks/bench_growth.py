@@ -81,6 +81,8 @@ QUICK_POINTS = {
 BIG = {"rows": 1_000_000, "columns": 50, "parties": 4}
 QUICK_BIG = {"rows": 20_000, "columns": 50, "parties": 4}
 ON_MANY_ROWS = ("partition", "RAP", "SplitNN", "FedOnce")
+# What its parties send is many times their columns.
+WIDE, WIDE_BIG = "APC-VFL", {"rows": 100_000, "columns": 54, "parties": 4}
 MEGABYTE = 1e6
 
 
@@ -99,6 +101,9 @@ def measure(quick):
         yield {"what": "memory", "method": method} | apart(
             method, QUICK_BIG if quick else BIG
         )
+    yield {"what": "memory", "method": WIDE} | apart(
+        WIDE, QUICK_BIG if quick else WIDE_BIG
+    )
 
 
 def grown(method, axis, n):
@@ -218,11 +223,13 @@ def write_page(lines):
             ],
         ),
         memory=listing(
-            "1,000,000 rows of 50 columns, four parties",
-            ["Method", "Table, MB", "Added, MB", "CPU seconds"],
+            "A table of many rows, four parties",
+            ["Method", "Rows", "Columns", "Table, MB", "Added, MB", "CPU seconds"],
             [
                 [
                     x["method"],
+                    f"{x['rows']:,}",
+                    x["columns"],
                     f"{x['table']:.0f}",
                     f"{x['added']:.0f}",
                     f"{x['seconds']:.1f}",

@@ -32,11 +32,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import skvfl
 from skvfl import SplitNNClassifier, connect
 from skvfl.exceptions import PartyError, RefusedError
-from skvfl.federation import _wire
+from skvfl.federation import Holding, Member, _wire
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import pack_request, read_reply
 from skvfl.remote._grpc import Server, reach
 from skvfl.remote._idle import Idle
+from skvfl.remote._intersection import Ids, IdsParty, IdsSettings, Masking, intersect
 
 # Partners with seeds, and in processes of their own, are played as in the tests.
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "remote"))
@@ -386,6 +387,39 @@ def failures(folder, process, bank, y):
     }
 
 
+def compared(n_ids):
+    """CPU seconds of a private set intersection, and of the next one by each side."""
+    own, theirs = range(n_ids), Ids(range(n_ids // 2, n_ids + n_ids // 2))
+    theirs.masking = Masking()
+    seconds = {"active party": [], "partner": []}
+    mask_ids = IdsParty.mask_ids
+
+    def timed(party, **arguments):
+        start = time.process_time()
+        answer = mask_ids(party, **arguments)
+        seconds["partner"].append(time.process_time() - start)
+        return answer
+
+    timed.__skvfl_operation__ = True
+    IdsParty.mask_ids = timed
+    for _ in range(2):
+        member = Member("shop", Holding(np.empty((len(theirs), 0))), ids=theirs)
+        log = skvfl.CommunicationLog()
+        start = time.process_time()
+        with skvfl.LocalTransport().connect([member], log, "bank") as session:
+            session.open({"shop": {"role": IdsSettings.role, "settings": {}}})
+            agreed = intersect(session, own, ["shop"])
+        total = time.process_time() - start
+        seconds["active party"].append(total - seconds["partner"][-1])
+        assert (agreed.rows >= 0).sum() == n_ids - n_ids // 2
+    IdsParty.mask_ids = mask_ids
+    yield {
+        "what": "CPU seconds of a private set intersection; again with the same table",
+        "ids": n_ids,
+        **{who: [round(each, 2) for each in both] for who, both in seconds.items()},
+    }
+
+
 def measure(quick):
     """Yield every line."""
     yield machine(quick, "skvfl", "grpcio", "torch")
@@ -397,6 +431,7 @@ def measure(quick):
         yield from far_away(folder, process, bank, y, 5 if quick else 30)
         yield from counted(folder, process, bank, y, 2)
         yield from failures(folder, process, bank, y)
+    yield from compared(1000 if quick else 100_000)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ class AutoencoderTransformer(
     Notes
     -----
     Columns should be standardised, as the reconstruction error treats them alike.
-    Predictions are computed in double precision and rounded to single precision.
+    What :meth:`transform` and :meth:`inverse_transform` give is computed in double
+    precision and rounded to single precision.
 
     References
     ----------

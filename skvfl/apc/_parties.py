@@ -23,6 +23,9 @@ from skvfl.nn._steps import PIECE, Joined
 from skvfl.partition._preprocessing import PartyPreprocessor
 
 _PENALTIES = np.logspace(0, 3, 7)
+# Classes that a row may be guessed to have: it is given to the model once for each, so
+# all of 1,000 would make a table of 1,000 times the rows.
+LIKELY = 20
 # scikit-learn's own, of the largest slope at which logistic regression stops.
 ROUGH_TOLERANCE = 1e-4
 
@@ -463,12 +466,17 @@ class ActiveParty(EncoderParty):
         if not classifies:
             return rows, teacher.predict(shown), None
         probabilities = teacher.predict_proba(shown)
-        classes = teacher.classes_
+        classes = np.tile(teacher.classes_, (len(rows), 1))
+        if classes.shape[1] > LIKELY:
+            likely = np.argsort(-probabilities, axis=1, kind="stable")[:, :LIKELY]
+            classes = np.take_along_axis(classes, likely, axis=1)
+            probabilities = np.take_along_axis(probabilities, likely, axis=1)
+            probabilities /= probabilities.sum(axis=1, keepdims=True)
         # Models take one label for each row, so a row is given once for every class,
         # weighted by its probability.
         return (
-            np.repeat(rows, len(classes)),
-            np.tile(classes, len(rows)),
+            np.repeat(rows, classes.shape[1]),
+            classes.ravel(),
             probabilities.ravel(),
         )
 

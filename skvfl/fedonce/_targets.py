@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from skvfl._random import int_seed
+from skvfl.federation._replies import all_finite
 from skvfl.nn._build import FusedAdam
 from skvfl.nn._steps import batch_bounds, tensor
 from skvfl.nn._streams import private_generator
@@ -82,14 +83,18 @@ class NoiseTargets:
     def with_gradient(self, outputs, rows, *, factors):
         """Losses, and the gradient of their sum, each times its factor."""
         if self.exchanges:
-            self.exchange(outputs, rows)
-        away = outputs - self.targets[rows]
+            targets = self.exchange(outputs, rows)
+        else:
+            targets = self.targets.index_select(0, rows)
+        away = outputs - targets
         return away.square().sum(dim=-1) / 2, away * factors[:, None]
 
     def exchange(self, outputs, rows):
-        """Give the targets of a batch to its rows anew."""
-        (targets,) = exchange(outputs[None], self.targets[rows][None])
-        self.targets[rows] = targets
+        """Give the targets of a batch to its rows anew; these targets."""
+        targets = self.targets.index_select(0, rows)
+        (targets,) = exchange(outputs[None], targets[None])
+        self.targets.index_copy_(0, rows, targets)
+        return targets
 
     def half_squares(self, outputs, rows):
         """Loss of each row with the targets as they are."""
@@ -117,13 +122,17 @@ def exchange(outputs, targets):
     """
     # The search for the least cost does not end well on NaN; the loss is about to say
     # it.
-    if not outputs.isfinite().all():
+    if not all_finite(outputs.cpu().numpy()):
         return targets
     costs = targets @ -outputs.mT
     costs -= costs.amin(dim=1, keepdim=True)
     # scipy works on the CPU.
-    chosen = [linear_sum_assignment(each)[1] for each in costs.cpu().numpy()]
-    inverse = torch.from_numpy(np.stack(chosen)).argsort().to(targets.device)
+    costs = costs.cpu().numpy()
+    inverse = np.empty(costs.shape[:2], np.int64)
+    for each, of_guest in zip(costs, inverse, strict=True):
+        place, chosen = linear_sum_assignment(each)
+        of_guest[chosen] = place
+    inverse = torch.from_numpy(inverse).to(targets.device)
     return targets.gather(1, inverse[..., None].expand_as(targets))
 
 

@@ -355,9 +355,13 @@ def _run_epoch(net, rows, order, prefix, passes=None):
     module, criterion, optimizer = net.module_, net.criterion_, net.optimizer_
     training = prefix == "train"
     watched = bool(net.callbacks_)
-    losses, sizes = [], []
+    bounds = batch_bounds(len(rows), net.batch_size)
+    # One tensor, as small ones that stay would lie scattered between the large ones of
+    # every batch, whose memory could then not be used again as a whole. It is where the
+    # network is: to read a number makes the device finish first.
+    course = torch.empty(2, len(bounds), device=net.device)
     module.train(training)
-    for start, stop in batch_bounds(len(rows), net.batch_size):
+    for i, (start, stop) in enumerate(bounds):
         batch = rows.take(order[start:stop])
         if watched:
             net.notify("on_batch_begin", batch=batch, training=training)
@@ -368,8 +372,7 @@ def _run_epoch(net, rows, order, prefix, passes=None):
             loss, size, gradient = criterion.with_gradient(outputs, batch)
             passes.backward(tape, gradient)
             passes.step()
-            losses.append(loss)
-            sizes.append(size)
+            course[0, i], course[1, i] = loss, size
             continue
         outputs = module(*batch[: criterion.n_inputs])
         loss, size = criterion(outputs, batch)
@@ -385,16 +388,13 @@ def _run_epoch(net, rows, order, prefix, passes=None):
                     training=True,
                 )
             optimizer.step()
-        # Still on the device: to read a number makes the device finish first.
-        losses.append(loss.detach())
-        sizes.append(size)
+        course[0, i], course[1, i] = loss.detach(), size
         if watched:
             net.history.record_batch(f"{prefix}_loss", loss.item())
             net.history.record_batch(f"{prefix}_batch_size", stop - start)
             step = {"loss": loss, "y_pred": outputs}
             net.notify("on_batch_end", batch=batch, training=training, **step)
-    sizes = torch.tensor(sizes, dtype=torch.float64)
-    losses = torch.stack(losses).cpu().double()
+    losses, sizes = course.cpu().double()
     return ((losses * sizes).sum() / sizes.sum()).item()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -68,7 +69,7 @@ def view_of(views, role):
     return views.coalition(*names)
 
 
-def attackable(view, attack, party):
+def attackable(view, attack, party, estimator, column=None):
     """The view of a fit, or of a prediction as attacks look at a fit.
 
     Parameters
@@ -79,6 +80,10 @@ def attackable(view, attack, party):
         That is to look at it.
     party : str or None
         Whose columns it goes for.
+    estimator : estimator
+        Fitted federated one.
+    column : str or int, default=None
+        Which of them, where it goes for one.
 
     Returns
     -------
@@ -89,11 +94,12 @@ def attackable(view, attack, party):
     ValueError
         If the role has the secret, so that a score would say nothing.
     """
-    if attack.target == "columns" and party in view.blocks:
+    goes_for_columns = attack.target == "columns" or column is not None
+    if goes_for_columns and {*clients_of(estimator, party)} & {*view.blocks}:
         raise ValueError(
             f"{view.role!r} has the columns of {party!r}: attack those of another party"
         )
-    if attack.target == "labels" and view.labels is not None:
+    if not goes_for_columns and attack.target == "labels" and view.labels is not None:
         raise ValueError(
             f"{view.role!r} has the labels: let a role attack them that has not"
         )
@@ -125,19 +131,53 @@ def prepared(estimator, party, views):
     ValueError
         If the party's columns are not here.
     """
-    blocks = views[party].blocks if party in views.roles else {}
-    if party not in blocks or not blocks[party].shape[1]:
+    blocks = {
+        name: views[name].blocks.get(name)
+        for name in clients_of(estimator, party)
+        if name in views.roles
+    }
+    if not blocks or any(b is None or not b.shape[1] for b in blocks.values()):
         known = [name for name in views.roles if views[name].blocks]
         raise ValueError(
             f"the columns of {party!r} are not here, so that nobody can say how well "
             f"they were guessed: there are those of {known}"
         )
+    transformer = resolve_transformer(estimator._transformer(party))
+    if [*blocks] == [party]:
+        return _prepared(transformer, blocks[party])
+    # Every client of a cluster prepares its own rows. Of rows that nobody holds there
+    # is nothing to find out.
+    run = next(iter(views[next(iter(blocks))].brought.values()))
+    parts = {name: _prepared(transformer, block) for name, block in blocks.items()}
+    columns = np.zeros((run.n_rows, next(iter(parts.values())).shape[1]))
+    for name, part in parts.items():
+        columns[run.rows[name]] = part
+    return columns
+
+
+def _prepared(transformer, block):
     # Prepared anew on these rows: the party's own transformer stays with the party, in
     # another process perhaps, and scores do not depend on each column's scale.
-    transformer = clone(resolve_transformer(estimator._transformer(party)))
-    columns = transformer.fit_transform(blocks[party])
+    columns = clone(transformer).fit_transform(block)
     columns = columns.toarray() if hasattr(columns, "toarray") else columns
     return np.asarray(columns, dtype=np.float64)
+
+
+def clients_of(estimator, party):
+    """Names by which a party takes part: its own, or those of its clients.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted federated one.
+    party : str
+        Name of the party.
+
+    Returns
+    -------
+    names : list of str
+    """
+    return getattr(estimator, "clusters_", {}).get(party, [party])
 
 
 def labels_of(estimator, views, y):
@@ -152,7 +192,37 @@ def labels_of(estimator, views, y):
     return np.asarray(y, dtype=np.float64)
 
 
-def truth_of(attack, estimator, views, party, y):
+def attribute_of(views, party, column):
+    """Values of one of a party's columns, by number, as its table has them.
+
+    Parameters
+    ----------
+    views : Views
+        Of a run in which its table was at home.
+    party : str
+        Name of the party.
+    column : str or int
+        Name of the column, or its position in the party's table.
+
+    Returns
+    -------
+    codes : ndarray of int of shape (n_rows,)
+    """
+    block = views[party].blocks.get(party) if party in views.roles else None
+    if block is None:
+        raise ValueError(f"the columns of {party!r} are not here: column={column!r}")
+    names = [*getattr(block, "columns", range(block.shape[1]))]
+    place = names.index(column) if column in names else column
+    if not isinstance(place, Integral) or not 0 <= place < len(names):
+        raise ValueError(
+            f"column={column!r} is none of {party!r}, which has {names}, and no "
+            "position among them"
+        )
+    values = block.iloc[:, place] if hasattr(block, "iloc") else block[:, place]
+    return np.unique(np.asarray(values).astype(str), return_inverse=True)[1]
+
+
+def truth_of(attack, estimator, views, party, y, column=None):
     """What an attack tries to find out.
 
     Parameters
@@ -167,6 +237,8 @@ def truth_of(attack, estimator, views, party, y):
         Whose columns; needed for columns alone.
     y : array-like or None
         Labels or target of the rows, for runs that had none.
+    column : str or int, default=None
+        Which of the party's columns, for attacks on an attribute.
 
     Returns
     -------
@@ -181,11 +253,18 @@ def truth_of(attack, estimator, views, party, y):
     # Also where no columns are attacked, it says whose messages are looked at: of
     # somebody who sends none, 0 would look like safety.
     for name in (party, getattr(attack, "sender", None)):
-        if name is not None and name not in views.roles:
+        if name is not None and not {*clients_of(estimator, name)} & {*views.roles}:
             known = [name for name in views.roles if views[name].blocks]
             raise ValueError(
                 f"the columns of {name!r} are not here: there are those of {known}"
             )
+    if column is not None:
+        if attack.target != "labels" or party is None:
+            raise ValueError(
+                f"column={column!r} is for attacks that tell classes apart, such as "
+                "AttributeInferenceAttack, and of a party="
+            )
+        return attribute_of(views, party, column)
     if attack.target == "labels":
         return labels_of(estimator, views, y)
     if party is None:

@@ -49,6 +49,9 @@ class Order:
         from skvfl.nn._steps import public_order
 
         seed = arguments.get("seed")
+        if operation == "begin_trees":
+            # Boosting has iterations in place of epochs, and all rows in each.
+            self.epoch += 1
         if operation in _SORTED_BY_SEED and seed is not None:
             self._table = public_order(seed, self._n_rows).numpy()
         elif operation == "begin_epoch":

@@ -42,6 +42,8 @@ class _Recorder:
         for name, holding in brought.items():
             run.n_rows = max(run.n_rows, holding.n_rows)
             run.blocks[name] = holding.block
+            if holding.rows is not None:
+                run.rows[name] = holding.rows
             if holding.labels is not None:
                 run.labels[name] = np.array(holding.labels.values)
         self._sessions.append((session, number, Order(members, run.n_rows)))

@@ -528,15 +528,20 @@ def _received(name, views, logs):
 
 def _contents(seen, view):
     """What is in a message of one run, in words."""
-    for _, array in seen.arrays():
+    n_rows = view.n_rows if seen.rows is None else len(seen.rows)
+    for place, array in seen.arrays():
         kind = KINDS.get(array.dtype.kind, "yes or no")
-        if array.dtype.kind == "u" and array.itemsize == 1:
-            kind = "bytes"
-        n_rows = view.n_rows if seen.rows is None else len(seen.rows)
-        if len(array) != n_rows:
-            yield f"{kind} not by row"
-            continue
-        width = int(np.prod(array.shape[1:]))
-        yield (
-            f"{width} {kind} for each row" if width > 1 else f"{kind}, one for each row"
-        )
+        is_byte = array.dtype.kind == "u" and array.itemsize == 1
+        if is_byte and array.ndim > 1 and array.shape[-1] == -(-n_rows // 8) > 1:
+            yield "yes or no for each row, in bits"
+        elif "rows" in place and array.dtype.kind in "iu":
+            yield "positions of rows"
+        elif len(array) == n_rows or array.shape[-1] == n_rows:
+            width = array.size // n_rows
+            yield (
+                f"{width} {kind} for each row"
+                if width > 1
+                else f"{kind}, one for each row"
+            )
+        else:
+            yield f"{'bytes' if is_byte else kind} not by row"

@@ -22,6 +22,7 @@ def make_leakage_scorer(
     *,
     role,
     party=None,
+    column=None,
     when="fit",
     n_repeats=1,
     greater_is_better=False,
@@ -42,6 +43,9 @@ def make_leakage_scorer(
         Who attacks: ``"server"``, the name of a party, or several that work together.
     party : str, default=None
         Whose columns are attacked. Attacks on labels need none.
+    column : str or int, default=None
+        Which of the party's columns an ``AttributeInferenceAttack`` goes for, by name
+        or position. Without it, such an attack goes for the labels.
     when : {"fit", "predict"}, default="fit"
         What is attacked. A fit cannot be looked at afterwards, so with ``"fit"`` a
         clone is fitted again, on the rows that are scored; with ``"predict"`` the
@@ -98,7 +102,7 @@ def make_leakage_scorer(
     if not isinstance(role, str | list | tuple):
         raise ValueError(f"role={role!r} is no name, and no list of names")
     return LeakageScorer(
-        attack, role, party, when, n_repeats, greater_is_better, random_state
+        attack, role, party, column, when, n_repeats, greater_is_better, random_state
     )
 
 
@@ -113,6 +117,7 @@ class LeakageScorer(BaseEstimator):
         attack,
         role,
         party=None,
+        column=None,
         when="fit",
         n_repeats=1,
         greater_is_better=False,
@@ -121,6 +126,7 @@ class LeakageScorer(BaseEstimator):
         self.attack = attack
         self.role = role
         self.party = party
+        self.column = column
         self.when = when
         self.n_repeats = n_repeats
         self.greater_is_better = greater_is_better
@@ -149,8 +155,9 @@ class LeakageScorer(BaseEstimator):
             else:
                 estimator.predict(X)
         federated = fitted_federated(estimator)
-        view = attackable(view_of(views, self.role), self.attack, self.party)
-        truth = truth_of(self.attack, federated, views, self.party, y)
+        what = {"party": self.party, "estimator": federated, "column": self.column}
+        view = attackable(view_of(views, self.role), self.attack, **what)
+        truth = truth_of(self.attack, views=views, y=y, **what)
         rng = np.random.RandomState(self.random_state)
         seeds = rng.randint(2**31 - 1, size=self.n_repeats)
         score = np.mean(

@@ -14,7 +14,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from skvfl._methods import method_of
 from skvfl.privacy import attacks
-from skvfl.privacy._measure import labels_of, prepared
+from skvfl.privacy._measure import clients_of, labels_of, prepared
 from skvfl.privacy.attacks import Attack
 from skvfl.rap._projection import GaussianProjection
 
@@ -230,11 +230,9 @@ SUITES = {
             Rule("UniformityAttack", CONTENT),
             Rule("RoundDifferenceAttack", CONTENT),
             Rule("CollusionAttack", "columns", KNOWN, 200),
-        ),
-        "coalition": (
-            Rule("CollusionAttack", "columns", KNOWN, 200),
             Rule("ClusterGradientAttack", "columns", applies=_has_clusters),
         ),
+        "coalition": (Rule("CollusionAttack", "columns", KNOWN, 200),),
         "passive": GRADIENTS,
     },
     "FedOnce": {"centre": REPRESENTATIONS, "passive": GRADIENTS},
@@ -338,10 +336,13 @@ def tables(estimator, views):
     columns : dict of str to ndarray
     """
     blocks = {name: views[name].blocks.get(name) for name in views.roles}
+    here = {n for n, block in blocks.items() if block is not None and block.shape[1]}
+    # The clients of a cluster are one party, whose columns they have.
+    clusters = getattr(estimator, "clusters_", {n: [n] for n in views.roles})
     return {
-        name: prepared(estimator, name, views)
-        for name, block in blocks.items()
-        if block is not None and block.shape[1]
+        party: prepared(estimator, party, views)
+        for party, clients in clusters.items()
+        if here.issuperset(clients)
     }
 
 
@@ -367,22 +368,29 @@ def suite(estimator, views):
     for roles, about in _attackers(estimator, views, largest):
         if not receives_numbers(views, roles):
             continue
-        victims = [name for name in largest if name not in roles][:MOST_PARTIES]
+        victims = [
+            name for name in largest if not {*clients_of(estimator, name)} & {*roles}
+        ][:MOST_PARTIES]
+        clusters = [n for n in victims if len(clients_of(estimator, n)) > 1]
         for rule in rules.get(about, ()):
             if rule.applies is None or rule.applies(estimator):
-                trials += _trials(rule, roles, victims, columns, views, labels)
+                # The gradient of a single client is no sum that could be taken apart.
+                of_clusters = rule.attack == "ClusterGradientAttack"
+                whose = clusters if of_clusters else victims
+                trials += _trials(rule, roles, whose, columns, views, labels)
     return trials
 
 
 def _attackers(estimator, views, largest):
     """Who attacks, and which part they play."""
     passive = [name for name in largest if name != estimator._active][:MOST_PARTIES]
+    clients = [name for party in passive for name in clients_of(estimator, party)]
     for name in views.roles:
         _, about = about_role(estimator, views, [name])
-        if about != "passive" or name in passive:
+        if about != "passive" or name in clients:
             yield (name,), about
     # All but one party against this one, which is the worst case of a coalition.
-    victim = passive[:1]
+    victim = clients_of(estimator, passive[0]) if passive else []
     yield tuple(name for name in views.roles if name not in victim), "coalition"
 
 

@@ -127,12 +127,15 @@ class Run:
         Columns of each party.
     labels : dict of str to ndarray
         Of whoever has some.
+    rows : dict of str to ndarray of int
+        Which rows of the run a block has, for those that have not all in their order.
     """
 
     fitting: bool
     n_rows: int
     blocks: dict[str, Any]
     labels: dict[str, np.ndarray]
+    rows: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)

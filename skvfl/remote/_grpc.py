@@ -517,6 +517,7 @@ class Server:
             except RefusedError as exc:
                 self._audit.record("refused", name, why=exc.message)
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, exc.message)
+                return
             frames = joined(name, requests, lambda: endpoint.most_bytes)
             with organisation.idle.watching(endpoint, name, context.cancel):
                 try:

@@ -12,7 +12,9 @@ What remains visible, to organisations that keep to the protocol:
 - when rows are agreed on, the other learns which of its rows they are, and, where rows
   of the active party that it does not hold are among them, how many these are;
 - nothing about the order of anybody's table: what crosses is sorted by masked ids, and
-  the agreed list is in an order that is drawn.
+  the agreed list is in an order that is drawn;
+- the active party learns that a partner's table is the same as the last time, see
+  :class:`Masking`.
 
 An organisation can put ids on its list that it only guesses, and learns whether the
 other has them. Nothing in the protocol prevents that; limits on how long lists may be,
@@ -22,6 +24,7 @@ and how often they are compared, bound it.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -68,6 +71,9 @@ class SharedIdsError(ShareableError, AlignmentError):
 class Ids:
     """The ids of one organisation's rows, which can be told apart and compared.
 
+    ``masking`` is how they are masked for the peer that they are compared with; None
+    where every comparison is to be by itself.
+
     Parameters
     ----------
     values : array-like of str or int
@@ -78,6 +84,8 @@ class Ids:
     SharedIdsError
         If there are none, or some are missing, repeated, or of different kinds.
     """
+
+    masking: Masking | None = None
 
     def __init__(self, values: Any) -> None:
         for method in ("to_list", "tolist"):
@@ -138,14 +146,41 @@ class Ids:
         return np.array(found, np.int64)
 
 
+class Masking:
+    """An organisation's ids as it masks them for one peer, again and again.
+
+    The masked ids of one table are the same in every comparison with a peer then, so
+    that only the peer's own ids cost anything from the second one on. The peer sees
+    that the table is the same, and finds a row again on a later list, as it does in all
+    runs by one list. Nothing else follows where the table is the same, the peer is, and
+    it is told which ids are shared. Otherwise it could follow an id that it does not
+    have from one table to the next, two peers could compare what they were sent, and
+    counts would say of each id whether it is among those counted: in few comparisons
+    every id can have a pattern of its own of those in which it occurs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: tuple[Secret, np.ndarray, np.ndarray] | None = None
+
+    def of(self, ids: Ids) -> tuple[Secret, np.ndarray, np.ndarray]:
+        """The secret, the masked ids, and where each of them is in the table."""
+        # Two sessions at once would otherwise both take the time.
+        with self._lock:
+            if self._made is None:
+                secret = Secret()
+                self._made = (secret, *secret.mask(ids))
+            return self._made
+
+
 class Secret:
     """The number by which one organisation multiplies the points of one comparison.
 
     Parameters
     ----------
     number : int, default=None
-        Drawn by default. It is of one comparison, so that what one organisation was
-        sent is of no use to another, nor later.
+        Drawn by default. It is of one comparison, or of a :class:`Masking`, so that
+        what one organisation was sent is of no use to another, nor later.
     """
 
     def __init__(self, number: int | None = None) -> None:
@@ -330,11 +365,12 @@ class IdsParty(Party):
             )
         if fault := _fault(masked):
             raise SharedIdsError(fault.replace("it sent", "it was sent"))
-        secret = Secret()
+        # Whoever learns no more than a number is sent what nothing else is like.
+        kept = None if only_size else self._ids.masking
+        secret, own, order = (kept or Masking()).of(self._ids)
         again = secret.mask_again(masked)
         # One place for each of the asker's rows is the longest list.
         self.n_compared = len(masked)
-        own, order = secret.mask(self._ids)
         if only_size:
             again = sorted(again)
         # Those who do not know which ids are shared need no rows.

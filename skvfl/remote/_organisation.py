@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from skvfl.exceptions import RefusedError
@@ -13,7 +14,7 @@ from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import Endpoint
 from skvfl.remote._idle import Idle
-from skvfl.remote._intersection import Ids
+from skvfl.remote._intersection import Ids, Masking
 from skvfl.remote._keys import certificates_in, masking_identity, masking_key
 from skvfl.remote._policy import Policy
 from skvfl.remote._store import Store
@@ -45,6 +46,9 @@ class Organisation:
         # and time as the whole table.
         self._blocks: dict[str, Any] = {}
         self._ids = Ids(table[config.ids])
+        # As each peer is shown them. In memory, for as long as it has this table: how
+        # they are masked is kept in no file.
+        self._shown: dict[str, Ids] = {}
         self._own = {
             KEY_RING: KeyRing.of(config.name, masking_key(config.key), {}),
             IDENTITIES: {
@@ -61,13 +65,17 @@ class Organisation:
                 self.config.name, f"refused: {peer!r} may ask for nothing"
             )
         if peer not in self._blocks:
+            shown = copy.copy(self._ids)
+            shown.masking = Masking()
+            # Sessions may begin at once, and all are to have the same.
+            self._shown.setdefault(peer, shown)
             self._blocks[peer] = self._table[list(allow.columns)]
         # Nothing is written into it: parties take rows of it, which are copies.
         return Member(
             self.config.name,
             Holding(self._blocks[peer]),
             own=dict(self._own),
-            ids=self._ids,
+            ids=self._shown[peer],
             device=self.config.device,
         )
 

@@ -1,5 +1,6 @@
 """Ids of organisations that do not show them to each other."""
 
+import dataclasses
 import pickle
 import time
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from _bank_and_telecom import make_folders, telecom_table
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from skvfl.exceptions import AlignmentError, PartyError
 from skvfl.federation import CommunicationLog, Holding, LocalTransport, Member, _wire
 from skvfl.federation import _transport as transports
 from skvfl.remote import _intersection
+from skvfl.remote._config import PartyConfig
 from skvfl.remote._intersection import (
     Ids,
     IdsParty,
@@ -25,6 +28,7 @@ from skvfl.remote._intersection import (
     intersect,
     match_privately,
 )
+from skvfl.remote._organisation import Organisation
 
 BANK = [f"customer {i}" for i in (7, 3, 12, 9, 1, 30)]
 SHOP = [f"customer {i}" for i in (9, 100, 3, 101, 7)]
@@ -552,3 +556,47 @@ def test_a_table_without_an_agreed_row_is_named():
             "open", {"role": "rap.party", "settings": {}, "agreed": "list"}
         )
     assert "customer" not in str(error.value)
+
+
+def compared(ids, only_size=False):
+    """What a partner with these ids answers to ids 0 to 4."""
+    masked, _ = _intersection.Secret().mask(Ids([*range(5)]))
+    party = IdsParty("shop", ids)
+    return party.mask_ids("whole numbers", masked, only_size)["masked"]
+
+
+def test_a_table_is_masked_once_for_a_peer(monkeypatch):
+    ids, of_another = Ids([*range(3, 12)]), Ids([*range(3, 12)])
+    ids.masking, of_another.masking = _intersection.Masking(), _intersection.Masking()
+    sizes = []
+    mask = _intersection.Secret.mask
+    monkeypatch.setattr(
+        _intersection.Secret,
+        "mask",
+        lambda self, own: sizes.append(len(own)) or mask(self, own),
+    )
+    first = compared(ids)
+    assert np.array_equal(compared(ids), first)
+    # The asker's five ids each time, and the partner's nine once.
+    assert sizes == [5, 9, 5]
+    # Nothing is to be found again in what others are sent, or those who only count.
+    rows = {row.tobytes() for row in first}
+    others = [compared(of_another), compared(ids, True), compared(Ids(ids.values))]
+    for other in others:
+        assert not rows & {row.tobytes() for row in other}
+    assert np.array_equal(compared(ids), first)
+
+
+def test_peers_of_an_organisation_are_sent_other_masked_ids(tmp_path):
+    config = PartyConfig.load(make_folders(tmp_path))
+    peer = config.peers["bank"]
+    config.peers["rival"] = dataclasses.replace(peer, name="rival")
+    organisation = Organisation(config, telecom_table())
+    sent = {
+        name: [organisation.member(name).ids.masking for _ in range(2)]
+        for name in ("bank", "rival")
+    }
+    assert sent["bank"][0] is sent["bank"][1] is not sent["rival"][0]
+    # A table that is read anew is masked anew.
+    again = Organisation(config, telecom_table()).member("bank").ids.masking
+    assert again is not sent["bank"][0]

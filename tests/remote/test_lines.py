@@ -218,6 +218,26 @@ def test_frames_that_do_not_fit_into_their_message_are_refused(message, why):
         [*_grpc.joined("bank", [message], lambda: 8)]
 
 
+def test_no_message_brings_the_reader_down():
+    rng = np.random.default_rng(0)
+    good = [*_grpc.in_pieces([[b"one", b"two", b"three"], [b"alone"]])]
+    n_read = n_refused = 0
+    for _ in range(5000):
+        changed = bytearray(good[0])
+        for place in rng.integers(0, len(changed), rng.integers(0, 4)):
+            changed[place] = rng.integers(0, 256) if rng.random() < 0.5 else 255
+        message = bytes(changed[: rng.integers(0, len(changed) + 1)])
+        try:
+            read = [*_grpc.joined("bank", [message, good[1]], lambda: 64)]
+        except PartyError:
+            n_refused += 1
+            continue
+        n_read += 1
+        assert sum(map(len, read)) <= len(message) + len(good[1])
+    assert n_read > 100
+    assert n_refused > 100
+
+
 @pytest.fixture
 def asking(folder):
     """``asking()`` is a line to a shop that listens; and the shop."""

@@ -9,9 +9,11 @@ from _partners import partners
 from sklearn.preprocessing import StandardScaler
 
 from skvfl import (
+    APCVFLClassifier,
     FedOnceClassifier,
     RandomProjectionVFL,
     SplitNNClassifier,
+    TabVFLClassifier,
     VFedSecClassifier,
     VFLBoostingClassifier,
     connect,
@@ -74,6 +76,8 @@ def files(folder):
         (FedOnceClassifier, {"max_epochs": 2}),
         (VFedSecClassifier, {"max_epochs": 2}),
         (VFLBoostingClassifier, {"max_iter": 2, "max_leaf_nodes": 4}),
+        (APCVFLClassifier, {"max_epochs": 2}),
+        (TabVFLClassifier, {"max_epochs": 2}),
     ],
 )
 def test_cells_ids_and_seeds_of_others_are_nowhere(kind, params, frames, tmp_path):
