@@ -11,6 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 import skvfl
 from skvfl.exceptions import PartyError, PartyValueError, RefusedError
 from skvfl.federation import Holding, Member, _wire
+from skvfl.federation._replies import NOTHING, NUMBER
 from skvfl.remote._audit import Audit
 from skvfl.remote._endpoint import (
     PROTOCOL,
@@ -21,7 +22,7 @@ from skvfl.remote._endpoint import (
 )
 from skvfl.remote._intersection import Ids, Secret
 from skvfl.remote._organisation import Organisation
-from skvfl.remote._session import RemoteSession
+from skvfl.remote._session import _BYTES_PER_SECOND, RemoteSession, _Partner
 
 SETTINGS = {"bottom": [4], "cut_width": 3, "lr": 0.1}
 N_ROWS = 40
@@ -335,6 +336,21 @@ def test_a_row_is_not_taken_more_often_than_all_rows(tmp_path, asked_by):
         answers()
     assert len(sent) == 3
     assert len(np.unique(sent, axis=0)) == 3
+
+
+def test_a_reply_is_waited_for_as_long_as_what_was_put_off_takes():
+    class Line:
+        sent = 0
+
+        def send(self, *frames):
+            self.sent += sum(map(len, frames))
+
+    partner = _Partner("shop", Line())
+    partner.ask("backward", NOTHING, gradient=np.zeros(int(_BYTES_PER_SECOND)))
+    assert not partner.line.sent
+    partner.ask("forward", NUMBER, start=0, stop=1)
+    assert partner.line.sent > 8 * _BYTES_PER_SECOND
+    assert partner.owed[0].extra_seconds > 8
 
 
 def test_one_comparison_counts_as_one(tmp_path):
