@@ -393,6 +393,20 @@ def test_targets_of_several_active_parties_are_in_one_unit(cancer):
     }
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-6])
+def test_targets_are_not_learnt_in_units_of_a_constant(cancer, spread):
+    X, _ = cancer
+    # The answers would all be that constant, however well the others' are learnt.
+    target = np.where(HOLDERS == "bank", 5 + spread * X[:, 0], X[:, 0])
+    vfl = VFedSecRegressor(**SEVERAL)
+    with pytest.raises(PartyError, match="'shop': its targets lie beyond 1000"):
+        vfl.fit(X, target, label_holders=HOLDERS)
+    vfl.set_params(active=BOTH[::-1]).fit(X, target, label_holders=HOLDERS)
+    assert np.ptp(vfl.predict(X)) > 0
+    same = vfl.set_params(active=BOTH).fit(X, np.ones(569), label_holders=HOLDERS)
+    assert_array_equal(same.predict(X), np.ones(569))
+
+
 @pytest.mark.parametrize(
     ("chooser", "message"),
     [
@@ -444,6 +458,14 @@ def test_label_holders_go_by_the_rows_of_a_split(cancer):
         ({}, np.where(HOLDERS == "bank", "bank", "zoo"), "169 rows whose label none"),
         ({"active": "bank"}, HOLDERS, "169 rows whose label none of the active"),
         ({}, HOLDERS[1:], "label_holders has 568 entries for the 569 rows"),
+        ({}, np.tile(HOLDERS[:, None], 2), "label_holders should be a 1d array"),
+        ({}, [None, *HOLDERS[1:]], "label_holders is missing .* in 1 of 569 rows"),
+        (
+            {},
+            np.ma.masked_array(HOLDERS, np.arange(569) < 2),
+            "label_holders is missing .* in 2 of 569 rows",
+        ),
+        ({}, [BOTH, *HOLDERS[1:]], "label_holders has 1 rows whose label none"),
         ({"clients": {"shop": 2}}, None, "'shop' is not one of the passive"),
         (
             {"parties": {**PARTIES, "lender": []}, "active": ["bank", "lender"]},

@@ -118,11 +118,14 @@ def joined(
     pieces: list[bytes] = []
     size = 0
     for message in messages:
-        # None begins in the middle of another.
-        while message[:1] == _WHOLE and not pieces:
-            end = _end_of_whole(name, message, most_bytes())
-            yield message[_MOST_WHOLE:end]
-            message = message[end:]
+        # By position: what is left of a message, cut off after each of many frames,
+        # would be copied as often. No frame begins in the middle of another.
+        start = 0
+        while message[start : start + 1] == _WHOLE and not pieces:
+            end = _end_of_whole(name, message, start, most_bytes())
+            yield message[start + _MOST_WHOLE : end]
+            start = end
+        message = message[start:]
         size += len(message)
         if size > (most := most_bytes()) + len(pieces) + 1:
             raise _too_long(name, most)
@@ -134,14 +137,14 @@ def joined(
         yield frame
 
 
-def _end_of_whole(name: str, message: bytes, most: int) -> int:
-    """Where the first frame of a message ends, before which another one comes."""
-    if len(message) < _MOST_WHOLE:
+def _end_of_whole(name: str, message: bytes, start: int, most: int) -> int:
+    """Where the frame that starts there ends, after which another one comes."""
+    if len(message) < start + _MOST_WHOLE:
         raise PartyError(name, "it sent a message that is cut short")
-    (length,) = _LENGTH.unpack_from(message, 1)
+    (length,) = _LENGTH.unpack_from(message, start + 1)
     if length > most:
         raise _too_long(name, most)
-    end: int = _MOST_WHOLE + length
+    end: int = start + _MOST_WHOLE + length
     if end >= len(message):
         raise PartyError(name, "it sent a message that is cut short")
     return end

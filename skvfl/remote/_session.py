@@ -84,8 +84,9 @@ class _Partner:
         self._held.append(frame)
         if not waits:
             return len(frame), _has_array(frame)
+        # What was put off has to arrive before it.
+        seconds = sum(map(len, self._held)) / _BYTES_PER_SECOND
         self.flush()
-        seconds = len(frame) / _BYTES_PER_SECOND
         seconds += expected.n_bytes / _MOST_BYTES_PER_SECOND
         self.owed.append(_Request(number, operation, expected, seconds))
         return len(frame), _has_array(frame)

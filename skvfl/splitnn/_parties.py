@@ -106,7 +106,6 @@ class Best:
 
     after: ClassVar = "remember"
     models: dict[str, torch.nn.Module]
-    n_steps: int
 
 
 @dataclass
@@ -124,6 +123,14 @@ class FreshNoise:
 
     after: ClassVar = "open"
     generator: torch.Generator
+
+
+@dataclass
+class Leavings:
+    """How often every row has left in this run, each time with other noise."""
+
+    after: ClassVar = "prepare"
+    times: torch.Tensor
 
 
 @dataclass
@@ -199,14 +206,17 @@ class Cut:
     noise: float
     key: bytes
 
-    def on(self, rows, width, n_steps):
+    def on(self, rows, width, network):
         """Noise on rows, as a secret function of each and of the model.
 
         The same model always sends the same, so that asking again averages nothing
-        away. Models of other steps send other noise, or it would cancel between two.
+        away. Any other model sends other noise, or it would cancel between two: a
+        number of steps is not enough, since two models may go on from one.
         """
-        said = f"{n_steps} {self.noise} {self.norm}".encode()
-        key = hashlib.sha256(self.key + said).digest()
+        said = hashlib.sha256(self.key + f"{self.noise} {self.norm}".encode())
+        for name, values in network.state_dict().items():
+            said.update(name.encode() + values.cpu().double().numpy().tobytes())
+        key = said.digest()
         return self.noise * torch.from_numpy(keyed_noise(key, rows.numpy(), width))
 
 
@@ -398,8 +408,6 @@ class BottomParty(SplitParty):
 
     made_by: ClassVar = {"_bottom": "prepare"}
     cut: Cut | None = None
-    # Of the bottom model, by which its noise is told from that of others.
-    _n_steps = 0
 
     def _send(self, start, stop):
         if self.cut is None:
@@ -410,6 +418,7 @@ class BottomParty(SplitParty):
                 "again for the same model averages out"
             )
         cut = self._short(super()._send(start, stop))
+        self._count(self.held(Epoch).order[start:stop])
         if self.cut.noise:
             generator = self.held(FreshNoise).generator
             cut = cut + self.cut.noise * torch.randn(cut.shape, generator=generator)
@@ -423,7 +432,6 @@ class BottomParty(SplitParty):
             self.drop(Shortened)
             gradient = through_shortening(tensor(gradient), short.cut, short.factors)
         super().backward(gradient)
-        self._n_steps += 1
 
     @operation
     def prepare(self, seed):
@@ -450,7 +458,8 @@ class BottomParty(SplitParty):
         # Sorted once here, so that batches and held-out rows are slices from now on.
         values = tensor(inputs)[public_order(seed, len(inputs))]
         self.hold(Inputs(values))
-        if not self.take_over("_bottom", "_n_steps"):
+        self.hold(Leavings(torch.zeros(len(values), dtype=torch.int64)))
+        if not self.take_over("_bottom"):
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
         elif self.cut is not None and (cut := self.held(Earlier).party.cut) is not None:
             # A model that is gone on from has sent noise already, of this key.
@@ -464,13 +473,24 @@ class BottomParty(SplitParty):
     def represent(self, start, stop):
         """Activations of rows in their first order, in evaluation mode."""
         rows = self._rows(start, stop)
+        self._count(slice(start, stop))
         # In double precision to the end, so that a row's numbers do not depend on which
         # rows are asked for together.
         cut = infer(self._bottom, rows)
         cut = self._short(cut, training=False)
         if self.cut is not None and self.cut.noise:
-            cut = cut + self.cut.on(rows, cut.shape[1], self._n_steps)
+            cut = cut + self.cut.on(rows, cut.shape[1], self._bottom)
         return cut.float().numpy()
+
+    def _count(self, rows):
+        """Count rows that leave; of a prediction the noise is the same every time."""
+        if self.holds(Leavings):
+            self.held(Leavings).times[rows] += 1
+
+    @property
+    def n_times(self):
+        """How often the row has left that did so most often, while training."""
+        return int(self.held(Leavings).times.max()) if self.holds(Leavings) else 0
 
     def _short(self, cut, *, training=True):
         """Activations of the length that is allowed."""
@@ -484,7 +504,7 @@ class BottomParty(SplitParty):
     @operation
     def remember(self):
         """Keep a copy of the models as they are."""
-        self.hold(Best(copy.deepcopy(self._models()), self._n_steps))
+        self.hold(Best(copy.deepcopy(self._models())))
 
     @operation
     def recall(self):
@@ -492,7 +512,6 @@ class BottomParty(SplitParty):
         best = self.held(Best)
         for name, model in best.models.items():
             setattr(self, name, model)
-        self._n_steps = best.n_steps
 
     def _rows(self, start, stop):
         # While training these are the prepared rows of the fit; a served table is

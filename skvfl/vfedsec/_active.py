@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from skvfl.exceptions import ShareableError
 from skvfl.federation import Holding, operation, serving
 from skvfl.nn._labels import Codec
 from skvfl.privacy import seal_ids
@@ -21,6 +22,9 @@ from skvfl.vfedsec._parties import (
     Rows,
     SecureClient,
 )
+
+# How far from the first active party's mean others' targets may lie, in its scale.
+_MOST_UNITS = 1000
 
 
 @dataclass
@@ -147,7 +151,8 @@ class ActiveClient(SecureClient):
     def begin_training(self):
         """Choose an order of the labelled rows, the last of which may be held out."""
         labels = self.held(Holding).labels
-        self.take_over("_codec")
+        if not self.take_over("_codec"):
+            self._check_units(labels)
         encoded, weights = self._codec.encode(labels.values), labels.weights
         # The smallest type that holds all codes: they are sent with every batch.
         if labels.n_classes is not None:
@@ -160,6 +165,20 @@ class ActiveClient(SecureClient):
         ids = self.held(Rows).ids
         known = ids if labels.known is None else ids[labels.known[ids]]
         self.hold(Order(shuffle, shuffle(known)))
+
+    def _check_units(self, labels):
+        """Refuse to write targets in units in which nobody could learn them."""
+        if labels.n_classes is not None or self.name == self._agreement.active:
+            return
+        own, units = labels.values[labels.known], self._codec.units
+        # Answers are in these units, and in those of a constant all are the same.
+        away = np.abs(own - units["mean"]).max()
+        if away > _MOST_UNITS * units["scale"]:
+            raise ShareableError(
+                f"its targets lie beyond {_MOST_UNITS} standard deviations of those of "
+                f"{self._agreement.active!r}, in whose units all are learnt: put an "
+                "active party first whose targets are more like those of all"
+            )
 
     @operation
     def begin_epoch(self, n_train):

@@ -7,7 +7,7 @@ from numbers import Integral
 import numpy as np
 
 from skvfl._sklearn import _safe_indexing
-from skvfl._targets import check_entries
+from skvfl._targets import check_entries, read_column, refuse_missing
 from skvfl.federation import Holding, Labels
 from skvfl.privacy import KeyRing
 
@@ -83,10 +83,12 @@ def deal_labels(label_holders, active, n_rows, rng):
     if label_holders is None:
         dealt = rng.permutation(np.arange(n_rows) % len(active))
     else:
-        names = np.asarray(label_holders, dtype=object).ravel()
+        names, missing = read_column(label_holders, "label_holders")
         check_entries(len(names), n_rows, "label_holders")
+        refuse_missing(missing, "label_holders", "every row's label is somebody's")
+        # As text, because a cell may be anything, and not all of it can be looked up.
         place = {name: i for i, name in enumerate(active)}
-        dealt = np.array([place.get(name, _NOBODY) for name in names.tolist()])
+        dealt = np.array([place.get(str(name), _NOBODY) for name in names])
         if (dealt == _NOBODY).any():
             raise ValueError(
                 f"label_holders has {np.count_nonzero(dealt == _NOBODY)} rows whose "

@@ -11,6 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 import skvfl
 from skvfl.exceptions import PartyError, PartyValueError, RefusedError
 from skvfl.federation import Holding, Member, _wire
+from skvfl.federation._replies import NOTHING, NUMBER
 from skvfl.remote._audit import Audit
 from skvfl.remote._endpoint import (
     PROTOCOL,
@@ -21,7 +22,7 @@ from skvfl.remote._endpoint import (
 )
 from skvfl.remote._intersection import Ids, Secret
 from skvfl.remote._organisation import Organisation
-from skvfl.remote._session import RemoteSession
+from skvfl.remote._session import _BYTES_PER_SECOND, RemoteSession, _Partner
 
 SETTINGS = {"bottom": [4], "cut_width": 3, "lr": 0.1}
 N_ROWS = 40
@@ -310,6 +311,46 @@ def test_a_fit_takes_its_rows_so_often_and_no_more(tmp_path):
         talk.ask("represent", start=0, stop=N_ROWS)
     with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
         talk.ask("represent", start=0, stop=N_ROWS)
+
+
+@pytest.mark.parametrize("asked_by", ["forward", "represent"])
+def test_a_row_is_not_taken_more_often_than_all_rows(tmp_path, asked_by):
+    noise = {"min_noise": 0.1, "max_norm": 1.0, "methods": ["splitnn"]}
+    shop = make_shop(tmp_path, allow={**noise, "max_epochs": 3})
+    blurred = {"representation_noise": 0.1, "max_representation_norm": 1.0}
+    talk = opened(shop, settings={**SETTINGS, **blurred})
+    talk.ask("prepare", seed=0)
+
+    def answers():
+        for i in range(3 * N_ROWS):
+            # One row's noise is drawn again for every step, of a model that stays.
+            talk.ask("begin_epoch", seed=0, n_train=1)
+            row = talk.ask("forward", start=0, stop=1)
+            talk.ask("backward", gradient=np.zeros_like(row))
+            if asked_by == "represent":
+                row = talk.ask("represent", start=i + 1, stop=i + 2)
+            sent.append(row)
+
+    sent = []
+    with pytest.raises(RefusedError, match="takes its rows 3 times at most"):
+        answers()
+    assert len(sent) == 3
+    assert len(np.unique(sent, axis=0)) == 3
+
+
+def test_a_reply_is_waited_for_as_long_as_what_was_put_off_takes():
+    class Line:
+        sent = 0
+
+        def send(self, *frames):
+            self.sent += sum(map(len, frames))
+
+    partner = _Partner("shop", Line())
+    partner.ask("backward", NOTHING, gradient=np.zeros(int(_BYTES_PER_SECOND)))
+    assert not partner.line.sent
+    partner.ask("forward", NUMBER, start=0, stop=1)
+    assert partner.line.sent > 8 * _BYTES_PER_SECOND
+    assert partner.owed[0].extra_seconds > 8
 
 
 def test_one_comparison_counts_as_one(tmp_path):

@@ -195,6 +195,14 @@ def test_small_frames_travel_together():
     assert [*_grpc.joined("bank", messages, lambda: _grpc._PIECE)] == frames
 
 
+def test_many_frames_in_one_message_take_no_time_that_grows_with_their_square():
+    whole = _grpc._WHOLE + _grpc._LENGTH.pack(1) + b"x"
+    begun = time.process_time()
+    frames = [*_grpc.joined("bank", [whole * 150_000 + _grpc._LAST], lambda: 8)]
+    assert time.process_time() - begun < 1
+    assert len(frames) == 150_001
+
+
 @pytest.mark.parametrize(
     ("message", "why"),
     [
