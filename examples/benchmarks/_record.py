@@ -91,6 +91,11 @@ def newest(lines, key):
     return [*{key({**line, "streams": "any"}): line for line in lines}.values()]
 
 
+def keep_newest(record, key):
+    """Leave out of a record what was made again with other streams."""
+    write_lines(record, newest(read(record), key))
+
+
 def select(lines, **where):
     """Return the lines that agree in these fields."""
     return [x for x in lines if all(x.get(k) == v for k, v in where.items())]

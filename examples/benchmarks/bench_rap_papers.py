@@ -21,7 +21,7 @@ import torch
 from _data import draw
 from _measure import machine, streams, timed
 from _page import MINUS, listing, met, number, rows_of, signed, table, write
-from _record import command, newest, one, read, resume, select
+from _record import command, keep_newest, newest, one, read, resume, select
 from _seeds import half_interval, standard_error
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sklearn.compose import TransformedTargetRegressor
@@ -913,4 +913,7 @@ def with_four(lines, main):
 
 
 if __name__ == "__main__":
-    resume(command(__doc__).parse_args(), RECORD, measure, key, write_page)
+    options = command(__doc__).parse_args()
+    resume(options, RECORD, measure, key, write_page)
+    if not options.quick:
+        keep_newest(RECORD, key)

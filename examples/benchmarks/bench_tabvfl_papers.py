@@ -21,7 +21,7 @@ import pandas as pd
 from _data import folder, halves, prepared
 from _measure import machine, streams, timed
 from _page import MINUS, listing, met, number, rows_of, table, write
-from _record import command, newest, one, resume, select
+from _record import command, keep_newest, newest, one, resume, select
 from _seeds import half_interval
 from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -579,3 +579,5 @@ def write_page(lines):
 if __name__ == "__main__":
     options = command(__doc__).parse_args()
     resume(options, "tabvfl_papers", measure, key, write_page)
+    if not options.quick:
+        keep_newest("tabvfl_papers", key)
