@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import fields
-from inspect import signature
 from numbers import Integral
-from threading import Lock
 
 import numpy as np
 from scipy import sparse
@@ -22,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvfl._course import Course
 from skvfl._halves import HalvesMixin
-from skvfl._random import branch, deal, seed_sequence
+from skvfl._opening import TRANSPORTS, OpeningMixin
+from skvfl._random import branch, seed_sequence
 from skvfl._sklearn import (
     CallbackSupportMixin,
     StrOptions,
@@ -38,33 +36,17 @@ from skvfl._targets import (
     read_weights,
     weights_of_classes,
 )
-from skvfl._warnings import warn
-from skvfl.exceptions import MissingRowsWarning, PartyError, PartyValueError
 from skvfl.federation import (
     CommunicationLog,
     Federation,
-    Handle,
-    Holding,
     Labels,
-    LocalTransport,
-    Member,
-    ProcessTransport,
-    Settings,
     Transport,
 )
 from skvfl.federation._log import current_log
-from skvfl.federation._member import Roster
 from skvfl.federation._replies import Count, Rows, most_columns
-from skvfl.federation._settings import refuse_own
-from skvfl.federation._watching import listening
 from skvfl.partition._names import canonical_order, party_name
 from skvfl.partition._partitioner import VerticalPartitioner, as_partition
 from skvfl.partition._tables import _check_table
-
-# Guards the one attribute that sessions opened by several threads write. It belongs to
-# the module, because an estimator with a lock could not be pickled.
-_ADDING = Lock()
-_TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
 
 
 def read_truth(y, sample_weight, n_rows, *, classifies):
@@ -193,7 +175,7 @@ class VFLRegressorMixin(RegressorMixin):
         return super().score(X, *read_truth(y, sample_weight, n_rows, classifies=False))
 
 
-class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
+class VFLEstimator(OpeningMixin, HalvesMixin, CallbackSupportMixin, BaseEstimator):
     """Who holds what, and how to reach the parties.
 
     Subclasses have the parameters ``parties``, ``active`` and ``transport``, keep
@@ -201,14 +183,6 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
     what each is told.
     """
 
-    # Where the members' streams for each purpose branch off the root of a simulation.
-    _streams: dict[str, tuple[int, ...]] = {"prepare": (1, 0)}
-    # Settings of a party without labels, and of the active party.
-    _roles: tuple[type[Settings], type[Settings]]
-    # Who is told how much the members hold; None is whoever runs the protocol.
-    _is_told: str | None = None
-    # Parameters that a dict may say for each party.
-    _by_party: tuple[str, ...] = ()
     # Whether every member is asked once, when the run is opened.
     _one_round = False
 
@@ -220,7 +194,7 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         ],
         "active": [str, Integral],
         "missing_rows": [StrOptions({"raise", "impute"})],
-        "transport": [StrOptions(set(_TRANSPORTS)), Transport],
+        "transport": [StrOptions(set(TRANSPORTS)), Transport],
         "random_state": ["random_state"],
     }
 
@@ -266,32 +240,9 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             )
         X = _check_table(X)
         check_entries(_num_samples(y), _num_samples(X), "y")
-        # A fit that fails must not leave the parties of an earlier one to predict with.
-        earlier = self.__dict__.pop("_parties", None)
-        self._earlier = earlier if getattr(self, "warm_start", False) else None
-        self._replaces = earlier is not None and self._earlier is None
+        self._put_aside_earlier()
         before = None if self._earlier is None else self.partition_.parties_
-        self.__dict__.pop("_n_columns", None)
-        # A federation knows its members' names alone, so the partition is of the one
-        # table that is here, and the order of the names is the federation's.
-        if isinstance(self.parties, Federation):
-            # Before anything is sent: half a run is of no use to anybody.
-            if self.parties.one_round and not self._one_round:
-                raise ValueError(
-                    f"{type(self).__name__} with these parameters asks the parties "
-                    f"again and again, and {type(self.parties).__name__} carries one "
-                    "question to each: connect to the parties, or choose RAP, FedOnce "
-                    "without split epochs, or APC-VFL"
-                )
-            self._names = list(self.parties.names)
-            self._active = party_name(self._names, self.active)
-            own = VerticalPartitioner(
-                parties={self._active: self.parties.own_columns(X)}, remainder="drop"
-            )
-            label_owner = self._active
-        else:
-            own, label_owner = as_partition(self.parties), self.active
-        self.partition_ = own
+        self.partition_, label_owner = self._partition_of(X)
         check_instances(self.partition_)
         self.partition_._validate_params()
         X = self.partition_._fit_columns(
@@ -313,75 +264,32 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             _check_same_columns(before, self.partition_.parties_)
         return X
 
-    def _make_members(self, X, root, labels=None):
-        """Members with what they learn from, and their secret streams.
+    def _put_aside_earlier(self):
+        """Forget the parties of an earlier fit, but for a warm start."""
+        # A fit that fails must not leave them to predict with.
+        earlier = self.__dict__.pop("_parties", None)
+        self._earlier = earlier if getattr(self, "warm_start", False) else None
+        self._replaces = earlier is not None and self._earlier is None
+        self.__dict__.pop("_n_columns", None)
 
-        In a simulation these are all, and the table and the seed are everybody's.
-        """
-        # By path and not by counting spawns, so that no purpose depends on which others
-        # asked before it.
-        roots = {what: branch(root, *path) for what, path in self._streams.items()}
-        # A seed of the partitioner's own wins, as it does where it is used by itself.
-        if "prepare" in roots:
-            roots["prepare"] = self.partition_._root(roots["prepare"])
-        blocks = self.partition_.split(X)
-        dealt = deal(roots, blocks)
-        home, sizes = [], {}
-        for name, block in blocks.items():
-            # Nobody else's holding ever has the labels, not even in a simulation.
-            own = labels if name == self._active else None
-            holding = Holding(block, labels=own)
-            sizes[name] = holding.size
-            machine = self._machine(name)
-            home.append(Member(name, holding, dealt[name], **machine))
-        return Roster(home, self._rows_elsewhere(X), sizes)
-
-    def _rows_elsewhere(self, X):
-        return self.parties.rows(X) if isinstance(self.parties, Federation) else None
-
-    def _settings(self, name):
-        """What one party is told; by default the parameters that its role names."""
-        kind = self._roles[name == self._active]
-        said = {
-            each.name: self._of(each.name, name)
-            for each in fields(kind)
-            if each.name != "transformer"
-        }
-        return kind(transformer=self._transformer(name), **said)
-
-    def _machine(self, name):
-        """Device and callbacks of a member at home; no setting that is sent has them.
-
-        A list of callbacks is of whoever knows the loss.
-        """
-        device, callbacks = (
-            getattr(self, each, None) for each in ("device", "callbacks")
-        )
-        if isinstance(device, dict):
-            self._refuse_unknown("device", self._at_home)
-            device = device.get(name)
-        if isinstance(callbacks, dict):
-            self._refuse_unknown("callbacks", self._at_home)
-            callbacks = callbacks.get(name)
-        elif name != self._listener:
-            callbacks = None
-        if callbacks or device not in (None, "cpu"):
-            # Only here: not every method needs torch.
-            from skvfl.nn._device import check_callbacks, check_device
-
-            check_device(device or "cpu")
-            check_callbacks(callbacks)
-        return {"device": device or "cpu", "callbacks": callbacks or []}
-
-    @property
-    def _listener(self):
-        return self._active
-
-    @property
-    def _at_home(self):
-        """Names of those whose machine is this one."""
-        elsewhere = isinstance(self.parties, Federation)
-        return [self._active] if elsewhere else self._names
+    def _partition_of(self, X):
+        """Who is to hold which columns of the table here, and who has the labels."""
+        if not isinstance(self.parties, Federation):
+            return as_partition(self.parties), self.active
+        # Before anything is sent: half a run is of no use to anybody.
+        if self.parties.one_round and not self._one_round:
+            raise ValueError(
+                f"{type(self).__name__} with these parameters asks the parties "
+                f"again and again, and {type(self.parties).__name__} carries one "
+                "question to each: connect to the parties, or choose RAP, FedOnce "
+                "without split epochs, or APC-VFL"
+            )
+        # A federation knows its members' names alone, so the partition is of the one
+        # table that is here, and the order of the names is the federation's.
+        self._names = list(self.parties.names)
+        self._active = party_name(self._names, self.active)
+        columns = {self._active: self.parties.own_columns(X)}
+        return VerticalPartitioner(parties=columns, remainder="drop"), self._active
 
     def _last_losses(self, train="loss_curve_", held_out="validation_loss_curve_"):
         """Of the last epoch, by skorch's names for them."""
@@ -396,35 +304,6 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
             return False
         ends = Count(0, 1)
         return bool(session.ask(self._listener, "end_epoch", reply=ends, losses=losses))
-
-    def _refuse_unknown(self, parameter, names):
-        """Refuse a dict that names anybody else."""
-        if unknown := [each for each in getattr(self, parameter) if each not in names]:
-            raise ValueError(
-                f"{parameter} names {unknown}, where it can be said of {[*names]}"
-            )
-
-    def _of(self, parameter, name, names=None):
-        """A parameter as one party is told it; a dict says it for each by name."""
-        value = getattr(self, parameter)
-        if parameter not in self._by_party or not isinstance(value, dict):
-            return value
-        self._refuse_unknown(parameter, names or self._names)
-        if name in value:
-            return value[name]
-        # Whoever holds no column, as an active party may, has no use for it.
-        if name in self.partition_.parties_ and name not in self._holders:
-            return signature(type(self)).parameters[parameter].default
-        raise ValueError(
-            f"{parameter} has nothing for party {name!r}; it names {[*value]}: give it "
-            "for every party with columns"
-        )
-
-    def _transformer(self, name):
-        """What prepares a party's columns: a word, or a transformer of the user's."""
-        if name in self.partition_.parties_:
-            return self.partition_._transformer_of(name)
-        return "auto"
 
     @contextmanager
     def _training(self, X, y, labels, n_tasks, *, root=None):
@@ -490,244 +369,6 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         if hasattr(self, "label_epsilon_"):
             more["label_epsilon_"] = self.label_epsilon_
         return {"_parties": session.halves(), "n_iter_": n_iter, **more}
-
-    def _open(self, roster, log, centre="server", *, names=None):
-        """Open a session in which members make their parties.
-
-        Parameters
-        ----------
-        roster : Roster
-            See ``_make_members``.
-        log : CommunicationLog
-            Where messages are recorded.
-        centre : str, default="server"
-            Name of the organisation that runs the protocol.
-        names : list of str, default=None
-            Members that are asked; all of them by default.
-
-        Returns
-        -------
-        session : Session
-            For a ``with`` statement. ``_n_columns`` knows of these members.
-        """
-        opening = self._opening(roster, names, fitted=self._earlier)
-        return self._begin(roster, log, centre, opening, fitting=True)
-
-    def _opening(self, roster, names=None, *, settings=None, fitted=None):
-        """How each member is asked to make its party.
-
-        Parameters
-        ----------
-        roster : Roster
-            See ``_make_members``.
-        names : list of str, default=None
-            Members that are asked; all of them by default.
-        settings : callable, default=None
-            ``settings(name)`` is what a member is told; ``_settings`` by default.
-        fitted : dict of str to Party or Handle, default=None
-            What members learnt in an earlier session of this fit, and go on from.
-
-        Returns
-        -------
-        opening : dict of str to dict
-            Arguments of :meth:`Member.open`.
-
-        Raises
-        ------
-        SettingsError
-            If a member cannot be told.
-        """
-        opening, home = {}, {member.name: member for member in roster.home}
-        for name in self._names if names is None else names:
-            if fitted is not None and name not in fitted:
-                raise PartyValueError(
-                    name,
-                    "what it learnt in the last fit is not here to go on from: see "
-                    "load_half, or set warm_start=False",
-                )
-            said = (settings or self._settings)(name)
-            words = said.pack()
-            opening[name] = {"role": said.role, "settings": words}
-            if name not in home:
-                # It is reached by words alone: an object would have to be unpickled.
-                refuse_own(words, name, said)
-                if fitted is not None:
-                    opening[name]["model"] = fitted[name].model
-                continue
-            member = home[name]
-            member.own.update(said.live(words, member.streams, name))
-            # A method from outside this package has roles that only its own module
-            # knows, and a process would not have imported that.
-            member.own[said.role] = type(said)
-            if fitted is not None:
-                member.fitted = fitted[name]
-        return opening
-
-    def _reopen(self, X, log, centre="server", *, names=None):
-        """Open a session in which fitted parties hold their columns of ``X``."""
-        roster, opening = self._fitted_members(X, names)
-        return self._begin(roster, log, centre, opening, fitting=False)
-
-    def _fitted_members(self, X, names=None):
-        """Members with their columns of ``X``, and how each is asked to open."""
-        check_is_fitted(self)
-        names = self._names if names is None else names
-        opening = {name: {"role": None} for name in names}
-        holdings = self._holdings(X)
-        home, sizes = [], {}
-        for name in names:
-            half = self._half(name)
-            if isinstance(half, Handle):
-                opening[name]["model"] = half.model
-            else:
-                # Popped, so that the coordinator holds no block once the members have
-                # theirs.
-                holding = holdings.pop(name)
-                sizes[name] = holding.size
-                home.append(Member(name, holding, fitted=half))
-        return Roster(home, self._rows_elsewhere(X), sizes), opening
-
-    def _holdings(self, X):
-        """What each member at home holds of a table to be served."""
-        return {n: Holding(block) for n, block in self.partition_.split(X).items()}
-
-    def _begin(self, roster, log, centre, opening, *, fitting):
-        members = [member for member in roster.home if member.name in opening]
-        due = self._due(roster, opening)
-        listener = listening.get()
-        if listener is not None:
-            # Before a transport takes it to another process.
-            brought = {member.name: member.holding for member in members}
-        # Members at home have their rows already; the others are told which to take.
-        if roster.rows is not None:
-            home = {member.name for member in members}
-            for name, said in opening.items():
-                if name not in home:
-                    said |= self.parties.ask_for(name, roster.rows, log)
-        if isinstance(self.parties, Federation):
-            session = self.parties.connect(members, log, centre, names=[*opening])
-        else:
-            session = self._connect(members, log, centre)
-        if listener is not None:
-            # A fit that opens several sessions is known by its one log.
-            fit = getattr(self, "communication_", log) if fitting else None
-            listener.begin(session, members, brought, fit=fit)
-        try:
-            # A method may have a server that is not to learn how much a member holds.
-            held = session.open(opening, to=opening, reply_to=self._is_told)
-            # Before anything else uses them: later bounds of replies rest on the sizes.
-            self._check_sizes_said(held, due)
-            if fitting:
-                n_columns = {name: each["n_columns"] for name, each in held.items()}
-                # Sessions may be opened by several threads. The old one is left as it
-                # is, because others may be reading it.
-                with _ADDING:
-                    self._n_columns = getattr(self, "_n_columns", {}) | n_columns
-                if self._n_columns.keys() == {*self._names} and not self._holders:
-                    raise ValueError("no party holds a column")
-            self._check_holdings(held, fitting=fitting)
-        # An interrupt, too, would otherwise leave processes or members waiting.
-        except BaseException:
-            session.end()
-            raise
-        return session
-
-    def _due(self, roster, opening):
-        """Numbers of rows and columns that members must say, as far as known.
-
-        Returns
-        -------
-        due : dict of str to dict
-            ``n_rows`` and ``n_columns`` of every member that is asked, or None.
-        """
-        sizes = roster.sizes
-        # Members whose table is elsewhere must hold as many rows as the active party,
-        # and in predictions as many columns as in the fit.
-        n_rows, _ = sizes.get(self._active, (None, None))
-        if roster.rows is not None:
-            n_rows = len(roster.rows)
-        known = getattr(self, "_n_columns", {})
-        due = {name: sizes.get(name, (n_rows, known.get(name))) for name in opening}
-        return {n: dict(zip(("n_rows", "n_columns"), due[n], strict=True)) for n in due}
-
-    def _check_sizes_said(self, held, due):
-        """Refuse members that say other sizes than are due, or that cannot be."""
-        for name, said in held.items():
-            for what, size in due[name].items():
-                if size is not None and said[what] != size:
-                    raise PartyError(
-                        name, f"it says {what}={said[what]} where {size} is due"
-                    )
-            if said["n_empty"] > said["n_rows"]:
-                n_empty = said["n_empty"]
-                raise PartyError(
-                    name, f"it says that {n_empty} of {said['n_rows']} rows are empty"
-                )
-            if due[name]["n_columns"] is None and not said["n_columns"]:
-                raise PartyError(name, "it holds no column: leave it out")
-
-    def _check_holdings(self, held, *, fitting):
-        """Look at what all members say that they hold."""
-        for name, each in held.items():
-            self._check_held(name, each["n_empty"], each["n_rows"], fitting=fitting)
-
-    def _check_held(self, name, n_empty, n_rows, *, fitting):
-        """The same, by what a member says that it holds."""
-        if self._may_lack_rows(name, fitting):
-            n_empty = self._n_unexplained(name, n_empty, n_rows, fitting)
-            self._refuse_empty(name, n_empty, n_rows, fitting=fitting)
-
-    def _refuse_empty(self, name, n_empty, n_rows, *, fitting):
-        if not n_empty:
-            return
-        what = f"it holds no value of {n_empty} of {n_rows} rows"
-        # A fit is refused, because a model of imputed rows looks as good as any; a
-        # prediction goes on, because the other rows of X are as good as ever.
-        if not fitting:
-            warn(
-                f"party {name!r}: {what}; {self._instead_of_rows(name)}",
-                MissingRowsWarning,
-            )
-        elif self.missing_rows == "raise":
-            raise PartyValueError(
-                name,
-                f"{what}: fit on the rows that all parties hold, which "
-                'skvfl.alignment.align(..., keep="intersection") gives; or take '
-                "APC-VFL (APCVFLClassifier, APCVFLRegressor), which learns from the "
-                'others, too; or set missing_rows="impute" to impute them like other '
-                "missing values",
-            )
-
-    def _may_lack_rows(self, name, fitting):
-        """Whether a row without a value is one that a party does not hold.
-
-        In a party of one column it is a missing cell like any other.
-        """
-        if hasattr(self, "_n_columns"):
-            return self._n_columns[name] > 1
-        return len(self.partition_.parties_[name]) > 1
-
-    def _instead_of_rows(self, name):
-        """What a prediction takes for a party's part of rows that it does not hold."""
-        return "imputed values stand for its part of them, as if it held them"
-
-    def _n_unexplained(self, name, n_empty, n_rows, fitting):
-        """Of so many rows without a value, those that the method does not expect.
-
-        Parameters
-        ----------
-        name : str
-            Name of the party.
-        n_empty, n_rows : int
-            Rows of which it holds no value, and all its rows.
-        fitting : bool
-            Whether they are rows of ``fit``.
-
-        Returns
-        -------
-        n_unexplained : int
-        """
-        return n_empty
 
     @property
     def _holders(self):
@@ -830,19 +471,6 @@ class VFLEstimator(HalvesMixin, CallbackSupportMixin, BaseEstimator):
         weights = weights * weights_of_classes(class_weight, self.classes_, codes)
         check_total(weights, "class_weight")
         return weights
-
-    @property
-    def _transport(self):
-        if isinstance(self.parties, Federation):
-            return self.parties
-        # A word stands for a new transport each time, so nothing outlives a session.
-        if isinstance(self.transport, str):
-            return _TRANSPORTS[self.transport]()
-        return self.transport
-
-    def _connect(self, parties, log, centre="server"):
-        """Open a session with parties that hold what they need."""
-        return self._transport.connect(parties, log, centre)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

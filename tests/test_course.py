@@ -318,7 +318,7 @@ def test_a_warm_start_of_fedonce_sends_the_same_again():
         (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "remember"),
         (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "recall"),
         (VFedSecClassifier, "skvfl.vfedsec._protocol.SecureServer", "evaluate"),
-        (TabVFLClassifier, "skvfl.tabvfl._parties.HostParty", "evaluate"),
+        (TabVFLClassifier, "skvfl.tabvfl._host.HostParty", "evaluate"),
         (FedOnceClassifier, "skvfl.fedonce._parties.HostParty", "end_training"),
     ],
 )

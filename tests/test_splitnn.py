@@ -295,6 +295,8 @@ def test_batches_cover_every_row_once():
         assert n_rows == 1 or min(stop - start for start, stop in batches) > 1
 
 
+# Quicker: the workers of RAP's search.
+@pytest.mark.slow
 def test_grid_search_in_workers(cancer):
     X, y = cancer
     grid = {"aggregation": ["concat", "sum"], "cut_width": [8], "max_epochs": [3]}

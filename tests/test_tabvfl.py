@@ -29,7 +29,8 @@ from skvfl.nn._labels import Lessons
 from skvfl.nn._steps import batch_bounds, public_order
 from skvfl.nn._tabnet import negative_entropy, reconstruction_loss
 from skvfl.splitnn._parties import Epoch, Inputs
-from skvfl.tabvfl._parties import Decoding, GuestSettings, HostSettings, Rebuilding
+from skvfl.tabvfl._host import Decoding, HostSettings
+from skvfl.tabvfl._parties import GuestSettings, Rebuilding
 
 DESIGNS = ["joint", "local_encoder", "local"]
 SMALL = {"n_d": 6, "n_a": 3, "n_steps": 2, "n_independent": 1, "n_shared": 1}

@@ -18,7 +18,8 @@ from skvfl.federation._replies import Fields, Rows, rows_of
 from skvfl.federation._transport import check_rows
 from skvfl.nn._steps import n_held_out
 from skvfl.nn._tabnet import MASKS
-from skvfl.tabvfl._parties import GuestSettings, HostSettings
+from skvfl.tabvfl._host import HostSettings
+from skvfl.tabvfl._parties import GuestSettings
 from skvfl.tabvfl._protocol import ClientFailures, Training
 
 
