@@ -331,7 +331,7 @@ EVIDENCE = {
             ("KnownRowsAttack",),
             knows="not which",
             setting="gaussian",
-            note="That is the paper's matrix.",
+            note="That is the paper's matrix",
         ),
         Evidence(
             ("KnownRowsAttack",),
