@@ -338,7 +338,8 @@ def _watched(session, watch, parties):
 
 
 def _plain(arguments):
-    return {k: v for k, v in arguments.items() if k != "skip_late"}
+    # What tells the session how to call, and is sent to nobody.
+    return {k: v for k, v in arguments.items() if k not in ("skip_late", "meanwhile")}
 
 
 # Fitting and collecting
