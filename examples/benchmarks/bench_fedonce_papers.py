@@ -478,7 +478,9 @@ def quick_plan(plan):
 def measure(quick, done):
     """Yield the lines of every part, seed and data set that are not done."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    yield {"part": "machine", **machine(quick, "torch", "scikit-learn")}
+    where = {"part": "machine"}
+    if key(where) not in done:
+        yield {**where, **machine(quick, "torch", "scikit-learn")}
     yield from accounting(done)
     for part, (_, plans) in PARTS.items():
         for seed in range(max(plan.seeds for plan in plans.values())):
