@@ -257,7 +257,7 @@ class _ProcessSession(Session):
             reply = self._next_reply(name, patience)
             if reply is None:
                 return False
-            self.log.record(name, self.centre, operation, *_wire.measure(reply))
+            self._came_late(name, operation, reply[1], _wire.measure(reply))
         return True
 
     def _wait_for(self, name: str) -> None:

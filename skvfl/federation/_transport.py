@@ -191,6 +191,15 @@ class Session(ABC):
             raise
         return replies
 
+    def _came_late(
+        self, name: str, operation: str, reply: Any, measure: Measure
+    ) -> None:
+        """A reply that nobody waits for any more is used by nobody, and has crossed."""
+        self.log.record(name, self.centre, operation, *measure)
+        listener = listening.get()
+        if listener is not None:
+            listener.late(self, operation, name, reply)
+
     def _exchange_meanwhile(
         self,
         requests: Mapping[str, Any],

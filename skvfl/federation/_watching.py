@@ -42,6 +42,9 @@ class Listener(Protocol):
     ) -> None:
         """Members have answered."""
 
+    def late(self, session: Any, operation: str, name: str, reply: Any) -> None:
+        """A reply has come that nobody waited for any more."""
+
 
 # By context, as the log of predictions: threads do not hear each other's sessions.
 listening: ContextVar[Listener | None] = ContextVar("listening", default=None)

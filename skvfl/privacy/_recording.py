@@ -84,14 +84,21 @@ class _Recorder:
         for name, reply in replies.items():
             self._write(session, name, receiver, operation, reply, opening)
 
-    def _write(self, session, sender, receiver, operation, content, opening):
+    def late(self, session: Any, operation: str, name: str, reply: Any) -> None:
+        """Write down what came too late to be used."""
+        # Others' rows are under way by now, and whose rows these are is not kept.
+        self._write(session, name, session.centre, operation, reply, False, late=True)
+
+    def _write(
+        self, session, sender, receiver, operation, content, opening, *, late=False
+    ):
         # What stays inside one organisation is not received by anybody.
         if sender == receiver:
             return
         number, order = self._of(session)
         # Copied, because whoever has it may go on working in the same memory.
         copied = copy.deepcopy(content)
-        rows = None if order.rows is None else order.rows.copy()
+        rows = None if late or order.rows is None else order.rows.copy()
         seen = (number, order.epoch, sender, receiver, operation, copied, rows, opening)
         self.seen.append(Seen(*seen))
 
@@ -102,8 +109,8 @@ def record_views() -> Iterator[Views]:
 
     The session itself is listened to, whatever the transport, so nothing that crosses
     is left out. In a simulation the view of a party also has its own columns, and that
-    of the label owner the labels. Work in other threads or processes (``n_jobs``) is
-    not seen, nor is a reply that came too late and was dropped.
+    of the label owner the labels. A reply that came too late to be used is seen, but
+    without its rows. Work in other threads or processes (``n_jobs``) is not.
 
     Yields
     ------

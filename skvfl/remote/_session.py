@@ -328,7 +328,9 @@ class RemoteSession(Session):
             partner.kept = value
         measure = len(frame), _has_array(frame)
         # What somebody waits for is recorded there.
-        if operation in (HELLO, KEEP_EPOCH) or request.is_late:
+        if request.is_late and operation != KEEP_EPOCH:
+            self._came_late(partner.name, operation, value, measure)
+        elif operation in (HELLO, KEEP_EPOCH):
             self.log.record(
                 *(partner.name, self.centre, operation, *measure),
                 opening=operation == HELLO,

@@ -37,6 +37,7 @@ from skvfl.federation import Holding, Member, Party, _process, _wire, operation
 from skvfl.federation._party import SealedParty
 from skvfl.federation._replies import ANYTHING
 from skvfl.federation._transport import check_rows
+from skvfl.privacy import record_views
 
 CANARY = "4711-canary"
 TRANSPORTS = {"local": LocalTransport, "process": ProcessTransport}
@@ -433,6 +434,23 @@ def test_who_is_late_is_left_out_until_it_has_answered(tape):
     asked = [m.operation for m in messages if m.receiver == "bank"]
     answered = [m.operation for m in messages if m.sender == "bank"]
     assert asked == answered == ["nap", "nap", "echo"]
+
+
+def test_a_reply_that_came_too_late_is_seen(tape):
+    with (
+        record_views() as views,
+        connect(ProcessTransport(timeout=PATIENCE), "bank") as session,
+    ):
+        session.call("nap")
+        session._timeout = 0.3
+        os.kill(tape.pids["bank"], signal.SIGSTOP)
+        assert session.call("echo", payload=7, skip_late=True) == {}
+        os.kill(tape.pids["bank"], signal.SIGCONT)
+        wait_for_answers(session)
+        session._timeout = PATIENCE
+        session.call("echo", payload=8)
+    seen = [each for each in views["server"].messages if each.operation == "echo"]
+    assert [each.content for each in seen] == [7, 8]
 
 
 @pytest.mark.parametrize("wakes", [True, False])
