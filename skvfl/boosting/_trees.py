@@ -11,6 +11,8 @@ from skvfl.boosting._losses import answers_of
 from skvfl.boosting._splits import LEAST_HESSIAN, TINY
 
 LEAF = -1
+# Up to so many rows are walked one by one, which saves work on every node of a tree.
+_FEW_ROWS = 32
 
 
 @dataclass
@@ -53,6 +55,9 @@ class Tree:
             For each party, which rows go left at each of its splits, in bits.
         """
         n_rows = len(scores)
+        if n_rows <= _FEW_ROWS:
+            scores += [self.values[self._leaf(row, sides)] for row in range(n_rows)]
+            return
         at = {0: np.arange(n_rows)}
         for node, owner in enumerate(self.owners):
             rows = at.pop(node)
@@ -62,6 +67,16 @@ class Tree:
             left = unpack(sides[owner][self.splits[node]], n_rows).take(rows)
             for child, goes in zip(self.children[node], (left, ~left), strict=True):
                 at[child] = rows.compress(goes)
+
+    def _leaf(self, row, sides):
+        """In which leaf a row ends."""
+        node = 0
+        while (owner := self.owners[node]) != LEAF:
+            # Bits are in the order of the rows, the first of eight the highest.
+            eight = sides[owner].item(self.splits[node], row >> 3)
+            left = eight >> (7 - (row & 7)) & 1
+            node = self.children[node][1 - left]
+        return node
 
 
 @dataclass
