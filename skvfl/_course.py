@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from functools import cache, partial
 
 from skvfl._warnings import warn
 from skvfl.exceptions import InterruptedFitWarning, PartyError
+
+# To keep a half takes all parties some milliseconds, and an epoch may take no longer.
+LEAST_SECONDS = 0.1
 
 
 class Course:
@@ -53,6 +58,8 @@ class Course:
         # Attributes of the last epoch of which all have kept their halves, and of the
         # one after it, of which some have yet to say that they have.
         self._reached = self._pending = None
+        # When halves were asked for last.
+        self._marked = -math.inf
         self._may_end = False
         self._has_warned = False
 
@@ -151,7 +158,8 @@ class Course:
         # Once for an epoch: partners keep their halves anew each time.
         taken = cache(partial(_whole, so_far))
         keeps_epochs = self.session is not None and self.session.keeps_epochs
-        if keeps_epochs and self._may_end and hasattr(self._estimator, "warm_start"):
+        goes_on = self._may_end and hasattr(self._estimator, "warm_start")
+        if keeps_epochs and goes_on and self._is_due():
             self._mark(taken)
 
         def settled():
@@ -174,6 +182,14 @@ class Course:
                 "late",
                 UserWarning,
             )
+
+    def _is_due(self):
+        """Whether it is time to keep halves again."""
+        now = time.monotonic()
+        if now - self._marked < LEAST_SECONDS:
+            return False
+        self._marked = now
+        return True
 
     def _mark(self, taken):
         """Note where a fit can go on from whose partner is lost later."""

@@ -26,11 +26,19 @@ from skvfl import (
     TabVFLClassifier,
     VFedSecClassifier,
     VFLBoostingClassifier,
+    _course,
     connect,
 )
 from skvfl.exceptions import PartyError, RefusedError
 from skvfl.federation import _wire
 from skvfl.remote._endpoint import Endpoint
+
+
+@pytest.fixture(autouse=True)
+def every_epoch(monkeypatch):
+    """Epochs here are so short that most would not be kept."""
+    monkeypatch.setattr(_course, "LEAST_SECONDS", 0)
+
 
 N_OWN, N_EPOCHS, REACHED = 4, 5, 3
 X, Y = load_breast_cancer(return_X_y=True)
@@ -190,6 +198,15 @@ def test_the_epochs_of_a_fit_that_completes_are_dropped(tmp_path):
         assert models(tmp_path) == 2
         operations = [each.operation for each in estimator.communication_.messages]
         assert operations.count("keep_epoch") == 2 * 3
+
+
+def test_short_epochs_are_not_all_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(_course, "LEAST_SECONDS", 3600)
+    with partners(tmp_path, {"shop": TABLE}) as path:
+        estimator = clone(METHODS["SplitNN"]).set_params(parties=connect(path))
+        estimator.set_params(max_epochs=3).fit(BANK, Y)
+        operations = [each.operation for each in estimator.communication_.messages]
+        assert operations.count("keep_epoch") == 2
 
 
 def test_a_fit_that_is_lost_in_its_first_epoch_leaves_nothing(lost, tmp_path):
