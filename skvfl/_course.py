@@ -12,7 +12,7 @@ from skvfl._warnings import warn
 from skvfl.exceptions import InterruptedFitWarning, PartyError
 
 # To keep a half takes all parties some milliseconds, and an epoch may take no longer.
-LEAST_SECONDS = 0.1
+LEAST_SECONDS = 1.0
 
 
 class Course:
