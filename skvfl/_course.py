@@ -185,11 +185,11 @@ class Course:
 
     def _is_due(self):
         """Whether it is time to keep halves again."""
-        now = time.monotonic()
-        if now - self._marked < LEAST_SECONDS:
-            return False
-        self._marked = now
-        return True
+        # Where a fit goes on without a partner, the half that it kept last is its part
+        # of the model: that must be of the last epoch that it took part in.
+        if getattr(self._estimator, "missing_party", "raise") != "raise":
+            return True
+        return time.monotonic() - self._marked >= LEAST_SECONDS
 
     def _mark(self, taken):
         """Note where a fit can go on from whose partner is lost later."""
@@ -198,6 +198,7 @@ class Course:
             self._reached = self._pending
         if (now := taken()) is None:
             return
+        self._marked = time.monotonic()
         known = vars(self._estimator)
         lengths = {
             name: len(curve)

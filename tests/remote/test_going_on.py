@@ -34,12 +34,6 @@ from skvfl.federation import _wire
 from skvfl.remote._endpoint import Endpoint
 
 
-@pytest.fixture(autouse=True)
-def every_epoch(monkeypatch):
-    """Epochs here are so short that most would not be kept."""
-    monkeypatch.setattr(_course, "LEAST_SECONDS", 0)
-
-
 N_OWN, N_EPOCHS, REACHED = 4, 5, 3
 X, Y = load_breast_cancer(return_X_y=True)
 BANK, TABLE = split_table(X, N_OWN)
@@ -66,6 +60,12 @@ first_method = pytest.mark.parametrize(
         for name in METHODS
     ],
 )
+
+
+@pytest.fixture(autouse=True)
+def every_epoch(monkeypatch):
+    """Epochs here are so short that most would not be kept."""
+    monkeypatch.setattr(_course, "LEAST_SECONDS", 0)
 
 
 class Losing:
@@ -207,6 +207,16 @@ def test_short_epochs_are_not_all_kept(tmp_path, monkeypatch):
         estimator.set_params(max_epochs=3).fit(BANK, Y)
         operations = [each.operation for each in estimator.communication_.messages]
         assert operations.count("keep_epoch") == 2
+
+
+def test_epochs_that_others_may_go_on_without_are_all_kept(tmp_path, monkeypatch):
+    """The half that a partner kept last is its part of the model when it is gone."""
+    monkeypatch.setattr(_course, "LEAST_SECONDS", 3600)
+    with partners(tmp_path, {"shop": TABLE}) as path:
+        estimator = clone(METHODS["TabVFL"]).set_params(parties=connect(path))
+        estimator.set_params(max_epochs=3, missing_party="cache").fit(BANK, Y)
+        operations = [each.operation for each in estimator.communication_.messages]
+        assert operations.count("keep_epoch") == 2 * 3
 
 
 def test_a_fit_that_is_lost_in_its_first_epoch_leaves_nothing(lost, tmp_path):
