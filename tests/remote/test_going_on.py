@@ -33,7 +33,6 @@ from skvfl.exceptions import PartyError, RefusedError
 from skvfl.federation import _wire
 from skvfl.remote._endpoint import Endpoint
 
-
 N_OWN, N_EPOCHS, REACHED = 4, 5, 3
 X, Y = load_breast_cancer(return_X_y=True)
 BANK, TABLE = split_table(X, N_OWN)

@@ -278,6 +278,22 @@ def gives_back(factors, inside, sums):
     return left < (1 - GIVEN_BACK) * ((by_share - sums) ** 2).sum()
 
 
+def exchanged(view, sender, *operations):
+    """Pairs of what the sender was asked and what it answered, one after another."""
+    asked = (
+        seen.content
+        for seen in view.given
+        if seen.receiver == sender and seen.operation in operations
+    )
+    answered = (
+        seen.content
+        for seen in view.messages
+        if seen.sender == sender and seen.operation in operations
+    )
+    # A fit that was cut short may have a request without an answer.
+    return zip(asked, answered, strict=False)
+
+
 def equations(view, sender, n_cells, most):
     """Factors of every row in every sum, and the sums by bin.
 
@@ -288,19 +304,8 @@ def equations(view, sender, n_cells, most):
     """
     factors, sums, slopes = [], [], []
     learnt = np.ones(view.n_rows)
-    asked = [
-        seen.content
-        for seen in view.given
-        if seen.receiver == sender
-        and seen.operation in ("prepare", "begin_trees", "add_up")
-    ]
-    answered = [
-        seen.content
-        for seen in view.messages
-        if seen.sender == sender
-        and seen.operation in ("prepare", "begin_trees", "add_up")
-    ]
-    for request, reply in zip(asked, answered, strict=False):
+    summing = ("prepare", "begin_trees", "add_up")
+    for request, reply in exchanged(view, sender, *summing):
         if "gradients" in request:
             seconds = request.get("hessians")
             slopes = [
@@ -353,18 +358,8 @@ def narrowed(view, sender, columns):
         np.ones((view.n_rows, n), bool)
         for n in columns["n_bins"] + columns["has_missing"]
     ]
-    asked = [
-        seen.content
-        for seen in view.given
-        if seen.receiver == sender and seen.operation == "split"
-    ]
-    answered = [
-        seen.content
-        for seen in view.messages
-        if seen.sender == sender and seen.operation == "split"
-    ]
     n_seen = 0
-    for request, reply in zip(asked, answered, strict=False):
+    for request, reply in exchanged(view, sender, "split"):
         sides = np.unpackbits(reply, axis=1, count=view.n_rows).astype(bool)
         sets = request.get("categories")
         for i, (column, last, missing_left, is_set) in enumerate(request["splits"]):
