@@ -321,7 +321,7 @@ def test_a_warm_start_of_fedonce_sends_the_same_again():
         (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "recall"),
         (VFedSecClassifier, "skvfl.vfedsec._protocol.SecureServer", "evaluate"),
         (TabVFLClassifier, "skvfl.tabvfl._host.HostParty", "evaluate"),
-        (FedOnceClassifier, "skvfl.fedonce._parties.HostParty", "end_training"),
+        (FedOnceClassifier, "skvfl.fedonce._host.HostParty", "end_training"),
     ],
 )
 def test_an_interrupt_between_epochs_is_one_within(

@@ -39,8 +39,9 @@ from skvfl.federation._replies import (
 )
 from skvfl.federation._transport import check_rows
 from skvfl.fedonce._budget import SPENT, account, make_plan, require_plain_steps
+from skvfl.fedonce._host import HostSettings
 from skvfl.fedonce._noise_as_targets import NoiseAsTargetsEncoder
-from skvfl.fedonce._parties import GuestSettings, HostSettings, SplitSettings
+from skvfl.fedonce._parties import GuestSettings, SplitSettings
 from skvfl.fedonce._random_features import RandomFeaturesEncoder
 from skvfl.nn._steps import batch_bounds, epoch_loss
 from skvfl.nn._training import check_finite

@@ -8,7 +8,6 @@ and sessions run over the streams that were opened to it.
 from __future__ import annotations
 
 import queue
-import struct
 import threading
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from skvfl.remote._audit import Audit
 from skvfl.remote._config import PartyConfig, PeerConfig
 from skvfl.remote._endpoint import MOST_BYTES
 from skvfl.remote._organisation import Organisation
+from skvfl.remote._pieces import PIECE, in_pieces, joined
 
 try:
     grpc: Any = import_module("grpc")
@@ -48,12 +48,6 @@ _CALL_AGAIN = (0.2, 0.5, 1.0, 2.0)
 _MOST_SESSIONS = 64
 # Bytes that may wait on a line until this side comes to read them.
 _MOST_WAITING = 1 << 24
-# Long frames cross in pieces of this size. Each begins with whether more follows, or
-# with a whole frame and its length, before what else the message has.
-_PIECE = 1 << 20
-_LAST, _MORE, _WHOLE = b"\0", b"\1", b"\2"
-_LENGTH = struct.Struct("<I")
-_MOST_WHOLE = len(_WHOLE) + _LENGTH.size
 _STOP_SECONDS = 2.0
 _OPTIONS = [
     # As much may be under way as a batch is long, or each would wait for permission to
@@ -62,8 +56,8 @@ _OPTIONS = [
     ("grpc.http2.max_frame_size", 1 << 20),
     # Of a piece of a frame. gRPC takes in a whole message before anybody is asked
     # whether it may be so long.
-    ("grpc.max_receive_message_length", _PIECE + 1024),
-    ("grpc.max_send_message_length", _PIECE + 1024),
+    ("grpc.max_receive_message_length", PIECE + 1024),
+    ("grpc.max_send_message_length", PIECE + 1024),
     ("grpc.keepalive_time_ms", int(1000 * _PING_SECONDS)),
     ("grpc.keepalive_timeout_ms", int(1000 * _PONG_SECONDS)),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -79,81 +73,6 @@ _OPTIONS = [
 ]
 # What gRPC says when nobody was reached; anything else is said by somebody.
 _ABSENT = ("refused", "timed out", "timeout", "unreachable", "no route", "resolution")
-
-
-def in_pieces(groups: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
-    """Messages that carry frames; a group of small ones travels as one."""
-    for frames in groups:
-        size = sum(map(len, frames))
-        if len(frames) > 1 and size + _MOST_WHOLE * len(frames) < _PIECE:
-            wholes = [_WHOLE + _LENGTH.pack(len(each)) + each for each in frames[:-1]]
-            yield b"".join([*wholes, _LAST, frames[-1]])
-            continue
-        for frame in frames:
-            # At most once for what fits into one, which is nearly everything.
-            for start in range(0, max(len(frame), 1), _PIECE):
-                piece = frame[start : start + _PIECE]
-                yield (_MORE if start + _PIECE < len(frame) else _LAST) + piece
-
-
-def joined(
-    name: str, messages: Iterable[bytes], most_bytes: Callable[[], int]
-) -> Iterator[bytes]:
-    """Frames that came in pieces.
-
-    Parameters
-    ----------
-    name : str
-        Of who sends them.
-    messages : iterable of bytes
-        As they arrive.
-    most_bytes : callable
-        How long the next frame may be.
-
-    Raises
-    ------
-    PartyError
-        If a frame becomes longer. No more of it is taken in.
-    """
-    pieces: list[bytes] = []
-    size = 0
-    for message in messages:
-        # By position: what is left of a message, cut off after each of many frames,
-        # would be copied as often. No frame begins in the middle of another.
-        start = 0
-        while message[start : start + 1] == _WHOLE and not pieces:
-            end = _end_of_whole(name, message, start, most_bytes())
-            yield message[start + _MOST_WHOLE : end]
-            start = end
-        message = message[start:]
-        size += len(message)
-        if size > (most := most_bytes()) + len(pieces) + 1:
-            raise _too_long(name, most)
-        pieces.append(message[1:])
-        if message[:1] == _MORE:
-            continue
-        frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces, size = [], 0
-        yield frame
-
-
-def _end_of_whole(name: str, message: bytes, start: int, most: int) -> int:
-    """Where the frame that starts there ends, after which another one comes."""
-    if len(message) < start + _MOST_WHOLE:
-        raise PartyError(name, "it sent a message that is cut short")
-    (length,) = _LENGTH.unpack_from(message, start + 1)
-    if length > most:
-        raise _too_long(name, most)
-    end: int = start + _MOST_WHOLE + length
-    if end >= len(message):
-        raise PartyError(name, "it sent a message that is cut short")
-    return end
-
-
-def _too_long(name: str, most: int) -> PartyError:
-    return PartyError(
-        name, f"it sent a message of more than {most} bytes, which is too long"
-    )
 
 
 class Line:

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from skvfl import FedOnceClassifier, VerticalPartitioner
-from skvfl.fedonce import _parties as _fedonce
+from skvfl.fedonce import _host
 from skvfl.nn import _private
 
 N_ROWS, N_TRIALS, EPSILON, LR = 400, 30, 0.5, 0.5
@@ -89,7 +89,7 @@ def right_guesses(monkeypatch):
             seen["after"] = module
             super().__init__(module, inputs, labels, **options)
 
-    monkeypatch.setattr(_fedonce, "PrivateTraining", Watched)
+    monkeypatch.setattr(_host, "PrivateTraining", Watched)
     right = 0
     for trial in range(N_TRIALS):
         tables = [y.copy(), y.copy()]

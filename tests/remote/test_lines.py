@@ -13,11 +13,12 @@ import pytest
 from _partners import bank_file, exchange_keys, free_port, partner_config
 
 from skvfl.exceptions import PartyError, RefusedError
-from skvfl.remote import _grpc
+from skvfl.remote import _grpc, _pieces
 from skvfl.remote._config import PartyConfig
 from skvfl.remote._endpoint import pack_hello, pack_request, read_reply
 from skvfl.remote._grpc import CALL, Line, Server, dial
 from skvfl.remote._organisation import Organisation
+from skvfl.remote._pieces import PIECE
 
 TABLE = pd.DataFrame({"customer": np.arange(9), "spend": np.arange(9.0)})
 
@@ -174,31 +175,31 @@ def test_what_is_wrong_with_its_files_is_said_at_home(folder):
 
 
 def test_long_frames_cross_in_pieces():
-    size = _grpc._PIECE
+    size = PIECE
     frames = [bytes(n) for n in (0, 1, size - 1, size, size + 1, 3 * size)]
-    messages = [*_grpc.in_pieces([each] for each in frames)]
+    messages = [*_pieces.in_pieces([each] for each in frames)]
     assert len(messages) == 1 + 1 + 1 + 1 + 2 + 3
-    assert [*_grpc.joined("bank", messages, lambda: 3 * size)] == frames
+    assert [*_pieces.joined("bank", messages, lambda: 3 * size)] == frames
     with pytest.raises(PartyError, match=f"'bank': .* more than {size} bytes"):
-        [*_grpc.joined("bank", messages, lambda: size)]
+        [*_pieces.joined("bank", messages, lambda: size)]
 
 
 def test_small_frames_travel_together():
     frames = [b"backward", b"forward", b""]
-    (message,) = _grpc.in_pieces([frames])
-    joined = _grpc.joined("bank", [message, _grpc._LAST + b"next"], lambda: 8)
+    (message,) = _pieces.in_pieces([frames])
+    joined = _pieces.joined("bank", [message, _pieces._LAST + b"next"], lambda: 8)
     assert [*joined] == [*frames, b"next"]
     # Large ones do not, and come in the same order.
-    frames = [bytes(_grpc._PIECE), b"forward"]
-    messages = [*_grpc.in_pieces([frames])]
+    frames = [bytes(PIECE), b"forward"]
+    messages = [*_pieces.in_pieces([frames])]
     assert len(messages) == 2
-    assert [*_grpc.joined("bank", messages, lambda: _grpc._PIECE)] == frames
+    assert [*_pieces.joined("bank", messages, lambda: PIECE)] == frames
 
 
 def test_many_frames_in_one_message_take_no_time_that_grows_with_their_square():
-    whole = _grpc._WHOLE + _grpc._LENGTH.pack(1) + b"x"
+    whole = _pieces._WHOLE + _pieces._LENGTH.pack(1) + b"x"
     begun = time.process_time()
-    frames = [*_grpc.joined("bank", [whole * 150_000 + _grpc._LAST], lambda: 8)]
+    frames = [*_pieces.joined("bank", [whole * 150_000 + _pieces._LAST], lambda: 8)]
     assert time.process_time() - begun < 1
     assert len(frames) == 150_001
 
@@ -215,12 +216,12 @@ def test_many_frames_in_one_message_take_no_time_that_grows_with_their_square():
 )
 def test_frames_that_do_not_fit_into_their_message_are_refused(message, why):
     with pytest.raises(PartyError, match=f"'bank': it sent a message .*{why}"):
-        [*_grpc.joined("bank", [message], lambda: 8)]
+        [*_pieces.joined("bank", [message], lambda: 8)]
 
 
 def test_no_message_brings_the_reader_down():
     rng = np.random.default_rng(0)
-    good = [*_grpc.in_pieces([[b"one", b"two", b"three"], [b"alone"]])]
+    good = [*_pieces.in_pieces([[b"one", b"two", b"three"], [b"alone"]])]
     n_read = n_refused = 0
     for _ in range(5000):
         changed = bytearray(good[0])
@@ -228,7 +229,7 @@ def test_no_message_brings_the_reader_down():
             changed[place] = rng.integers(0, 256) if rng.random() < 0.5 else 255
         message = bytes(changed[: rng.integers(0, len(changed) + 1)])
         try:
-            read = [*_grpc.joined("bank", [message, good[1]], lambda: 64)]
+            read = [*_pieces.joined("bank", [message, good[1]], lambda: 64)]
         except PartyError:
             n_refused += 1
             continue
@@ -257,11 +258,11 @@ def test_nobody_is_listened_to_at_length_before_a_run_is_opened(asking, greets):
         """More and more of one frame, as long as the shop takes it in."""
         for (frame,) in groups:
             if frame != b"long":
-                yield _grpc._LAST + frame
+                yield _pieces._LAST + frame
                 continue
             while len(taken) < 500:
                 taken.append(0)
-                yield _grpc._MORE + bytes(_grpc._PIECE)
+                yield _pieces._MORE + bytes(PIECE)
 
     with pytest.MonkeyPatch.context() as patch:
         # The shop's answers, too, which are short.
