@@ -70,21 +70,22 @@ def test_virtual_batches_hold_every_row_once(n_rows):
         assert sizes == chunks
 
 
+@pytest.mark.parametrize("n_columns", [1, 5])
 @pytest.mark.parametrize("n_rows", [32, 96, 100, 65, 33])
-def test_ghost_batch_norm_is_a_loop_over_virtual_batches(n_rows):
-    ghost = GhostBatchNorm(5, 32, 0.1).double()
+def test_ghost_batch_norm_is_a_loop_over_virtual_batches(n_rows, n_columns):
+    ghost = GhostBatchNorm(n_columns, 32, 0.1).double()
     nn.init.normal_(ghost.norm.weight, generator=generator(1))
     nn.init.normal_(ghost.norm.bias, generator=generator(2))
-    loop = nn.BatchNorm1d(5, momentum=0.1).double()
+    loop = nn.BatchNorm1d(n_columns, momentum=0.1).double()
     loop.load_state_dict(ghost.norm.state_dict())
-    inputs = 3 * normal(n_rows, 5, dtype=torch.float64) + 2
+    inputs = 3 * normal(n_rows, n_columns, dtype=torch.float64) + 2
     ours, theirs = (inputs.clone().requires_grad_() for _ in range(2))
     outputs = ghost(ours)
     expected = torch.empty_like(outputs)
     for rows in virtual_batches(n_rows, 32):
         expected[rows] = loop(theirs[rows])
     assert_allclose(outputs.detach(), expected.detach(), atol=1e-9)
-    weights = normal(n_rows, 5, seed=3, dtype=torch.float64)
+    weights = normal(n_rows, n_columns, seed=3, dtype=torch.float64)
     (outputs * weights).sum().backward()
     (expected * weights).sum().backward()
     assert_allclose(ours.grad, theirs.grad, atol=1e-9)

@@ -150,7 +150,9 @@ def _spread(rows, n_batches):
 
 def _repeated(values, times):
     """One vector after another; at a part of the time that ``repeat`` takes."""
-    return values.expand(times, -1).reshape(-1)
+    # Written out, also where a view of a single value would do: in the gradient of a
+    # batch norm torch reads past the end of that.
+    return values.expand(times, -1).contiguous().view(-1)
 
 
 @lru_cache
