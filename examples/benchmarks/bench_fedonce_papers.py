@@ -410,7 +410,7 @@ def by_noise(name, plan, seed):
 def by_network(name, plan, seed):
     """Images whose guests have a small convolutional network, as in the paper."""
     table = load_table(name)
-    parties, parts = table.parties, split(table, seed, plan.rows).half()
+    parties, parts = table.parties, split(table, seed, plan.rows)
     held = who_holds(parts, parties)
     hosts = list(held)[plan.hosts]
     shifted = partial(convolutional, shifts=True)
