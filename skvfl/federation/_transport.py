@@ -28,6 +28,7 @@ from skvfl.federation._watching import listening
 
 Measure = tuple[int, bool]
 _MOST_COLUMNS = 1 << 24
+_NO_REPLY = _wire.measure(["ok", None])
 
 
 class Session(ABC):
@@ -155,7 +156,7 @@ class Session(ABC):
         for name, own in (each or {}).items():
             if name in requests:
                 requests[name] = [operation, {**arguments, **own}]
-        expected = reply if isinstance(reply, Mapping) else dict.fromkeys(names, reply)
+        expected = dict.fromkeys(names, reply) if isinstance(reply, Reply) else reply
         self._expected = expected
         listener = listening.get()
         try:
@@ -173,13 +174,15 @@ class Session(ABC):
             raise
         replies: dict[str, Any] = {}
         receiver = self.centre if reply_to is None else reply_to
-        for name, (answered, sent, received) in exchanged.items():
-            self.log.record(self.centre, name, operation, *sent, opening=opening)
+        centre, record = self.centre, self.log.record
+        for name, (answered, (size, has_array), received) in exchanged.items():
+            record(centre, name, operation, size, has_array, opening=opening)
             if received is None:
                 continue
+            size, has_array = received
             # A message that has no byte did not cross.
-            if received[0]:
-                self.log.record(name, receiver, operation, *received, opening=opening)
+            if size:
+                record(name, receiver, operation, size, has_array, opening=opening)
             replies[name] = answered
         if listener is not None:
             listener.reply(self, operation, replies, receiver, opening)
@@ -510,6 +513,9 @@ def answer(
 ) -> tuple[list[Any], Measure]:
     """A party's answer to a request as the wire delivers it, and what it measures."""
     reply = party.perform(operation, arguments)
+    # As below, for most operations.
+    if reply is None:
+        return ["ok", None], _NO_REPLY
     try:
         return _wire.deliver(["ok", reply], copy=copy)
     except TypeError as exc:

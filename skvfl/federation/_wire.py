@@ -142,12 +142,16 @@ def _deliver(node: Any, copy: bool, arrays: list[np.ndarray]) -> tuple[Any, int]
     kind = type(node)
     if kind is np.ndarray:
         dtype, size = _described(node.dtype, node.shape)
-        # As ``_own``, at a third of the time for the arrays that cross most often.
-        array = node.copy() if copy and dtype is node.dtype else _own(node, copy)
+        if dtype is node.dtype:
+            # As ``_own``, at a third of the time for the arrays that cross most often.
+            array = np.array(node, order="C", copy=copy or None)
+        else:
+            array = _own(node, copy)
         arrays.append(array)
         return array, size
     if kind is dict or (kind is not list and isinstance(node, dict)):
-        size = max(len(_DICT), len(_DICT) - 1 + len(node))
+        # A comma between each two entries.
+        size = _DICT + len(node) - 1 if node else _DICT
         entries = {}
         for key, item in node.items():
             if type(key) is not str:
@@ -162,7 +166,7 @@ def _deliver(node: Any, copy: bool, arrays: list[np.ndarray]) -> tuple[Any, int]
             size += _entry_length(key) + length
         return entries, size
     if kind is list or isinstance(node, list | tuple):
-        size = max(len("[]"), len("[]") - 1 + len(node))
+        size = _LIST + len(node) - 1 if node else _LIST
         items = []
         for item in node:
             if type(item) is str or item is None:
@@ -184,7 +188,7 @@ def _deliver(node: Any, copy: bool, arrays: list[np.ndarray]) -> tuple[Any, int]
     return scalar, len(json.dumps(scalar))
 
 
-_DICT = '{"dict":[]}'
+_DICT, _LIST = len('{"dict":[]}'), len("[]")
 
 
 # Every batch brings the same words and shapes again.
