@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from skvfl._targets import Standard, lie_probability
 from skvfl.nn._explicit import CrossEntropy, SquaredError
-from skvfl.nn._steps import TINY, check_held_out, tensor
+from skvfl.nn._steps import TINY, check_held_out, take, tensor
 
 
 class Codec:
@@ -133,7 +133,7 @@ class Lessons:
         ----------
         outputs : torch.Tensor
             Of the network.
-        rows : torch.Tensor of int
+        rows : ndarray of int
             Which they belong to.
 
         Returns
@@ -144,9 +144,9 @@ class Lessons:
         gradient : torch.Tensor
             Of the mean loss with respect to the outputs.
         """
-        labels, weights = self.labels.index_select(0, rows), self.weights
+        labels, weights = take(self.labels, rows), self.weights
         if weights is not None:
-            weights = weights.index_select(0, rows)
+            weights = take(weights, rows)
         return teach(self.codec.row_loss, outputs, labels, weights)
 
 

@@ -241,6 +241,23 @@ def public_order(seed, n_rows):
     return torch.from_numpy(np.random.default_rng(seed).permutation(n_rows))
 
 
+def take(values, rows):
+    """Rows of a tensor; through NumPy, which takes a batch in half the time of torch.
+
+    Parameters
+    ----------
+    values : torch.Tensor
+        On the CPU.
+    rows : ndarray of int
+        Their numbers.
+
+    Returns
+    -------
+    taken : torch.Tensor
+    """
+    return torch.from_numpy(values.numpy().take(rows, 0))
+
+
 _SINGLE = np.dtype(np.float32)
 
 

@@ -25,7 +25,7 @@ from skvfl.nn._cut import blurred, shorten, through_shortening
 from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
 from skvfl.nn._labels import Codec, Lessons
-from skvfl.nn._steps import check_parameters, infer, public_order, tensor
+from skvfl.nn._steps import check_parameters, infer, public_order, take, tensor
 from skvfl.nn._streams import private_generator
 
 AGGREGATIONS = {
@@ -43,7 +43,9 @@ def _of_the_largest(gradient, cuts):
 
 # The gradient of every party's activations, from that of what they became.
 GRADIENTS = {
-    "concat": lambda gradient, cuts: gradient.split([c.shape[1] for c in cuts], dim=1),
+    "concat": lambda gradient, cuts: torch.split_with_sizes(
+        gradient, [cut.shape[1] for cut in cuts], 1
+    ),
     "sum": lambda gradient, cuts: [gradient] * len(cuts),
     "mean": lambda gradient, cuts: [gradient / len(cuts)] * len(cuts),
     "max": _of_the_largest,
@@ -71,7 +73,7 @@ class Epoch:
     """Order in which an epoch takes the rows."""
 
     after: ClassVar = "begin_epoch"
-    order: torch.Tensor
+    order: np.ndarray
 
 
 @dataclass
@@ -326,7 +328,7 @@ class SplitParty(Party):
         n_train : int
             Number of rows that are trained on; the others are held out.
         """
-        self.hold(Epoch(public_order(seed, n_train)))
+        self.hold(Epoch(public_order(seed, n_train).numpy()))
         if (watch := self._watch) is not None:
             watch.begin_epoch()
         for model in self._models().values():
@@ -388,7 +390,7 @@ class SplitParty(Party):
         return {} if self._transformer is None else {"_bottom": self._bottom}
 
     def _activate(self, rows):
-        inputs = self.held(Inputs).values.index_select(0, rows)
+        inputs = take(self.held(Inputs).values, rows)
         return self.held(Training).trainer.forward("_bottom", inputs)
 
 

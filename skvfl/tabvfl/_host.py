@@ -12,7 +12,7 @@ from torch import nn
 from skvfl.federation import operation, serving
 from skvfl.federation._party import Earlier
 from skvfl.nn._labels import Codec, Lessons
-from skvfl.nn._steps import infer, public_order, tensor
+from skvfl.nn._steps import infer, public_order, take, tensor
 from skvfl.nn._tabnet import (
     explain,
     normal_linear,
@@ -215,7 +215,7 @@ class HostParty(GuestParty):
     @operation
     def decode_held_out(self, start, stop, outputs, hidden):
         """Encode and decode rows in their first order; see :meth:`decode`."""
-        rows = torch.arange(start, stop)
+        rows = np.arange(start, stop)
         received = self._join("outputs", rows, outputs)
         hidden = self._join_hidden(rows, hidden)
         self._top.eval()
@@ -248,7 +248,7 @@ class HostParty(GuestParty):
     @operation
     def evaluate(self, start, stop, received):
         """Loss of rows in their first order, in evaluation mode."""
-        rows = torch.arange(start, stop)
+        rows = np.arange(start, stop)
         latent = infer(self._top, self._join("outputs", rows, received))
         # Labels and weights are in single precision, as in training.
         outputs = infer(self._mapping, latent).float()
@@ -343,7 +343,7 @@ class HostParty(GuestParty):
             if what not in phase.last:
                 n_rows = len(self.held(Lessons).labels)
                 phase.last[what] = torch.zeros(n_rows, width, dtype=kind)
-            joined = phase.last[what].index_select(0, rows)
+            joined = take(phase.last[what], rows)
         else:
             joined = torch.zeros(len(rows), width, dtype=kind)
         for name, sent in received.items():

@@ -18,7 +18,7 @@ from skvfl._random import branch, one_way
 from skvfl.federation import Settings, operation, serving
 from skvfl.nn._build import Optimize
 from skvfl.nn._explicit import watch
-from skvfl.nn._steps import batch_bounds, tensor
+from skvfl.nn._steps import batch_bounds, take, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.nn._tabnet import (
     Decoder,
@@ -385,7 +385,7 @@ class GuestParty(BottomParty):
 
     def _batch(self, start, stop):
         rows = self.held(Epoch).order[start:stop]
-        return self._here(self.held(Inputs).values.index_select(0, rows))
+        return self._here(take(self.held(Inputs).values, rows))
 
     def _reply(self, outputs, hidden):
         reply = {"outputs": outputs.cpu().numpy()}
