@@ -18,6 +18,12 @@ from torch import nn
 from skvfl.nn._build import FusedAdam
 
 _OPS = torch.ops.aten
+# Looked up once, as every look among these takes a part of the time of a call.
+_THRESHOLD_BACKWARD = _OPS.threshold_backward.default
+_NLL_LOSS, _NLL_LOSS_BACKWARD = (
+    _OPS.nll_loss_forward.default,
+    _OPS.nll_loss_backward.default,
+)
 # The activation, the same in place, and the gradient of what enters it from that of
 # what leaves it and what left. SELU's numbers are torch's own. A graph computes its
 # gradient from what entered, with one more exponential and another last bit.
@@ -26,7 +32,7 @@ ACTIVATIONS = {
     nn.ReLU: (
         torch.relu,
         torch.relu_,
-        lambda gradient, left: _OPS.threshold_backward.default(gradient, left, 0),
+        lambda gradient, left: _THRESHOLD_BACKWARD(gradient, left, 0),
     ),
     nn.Tanh: (torch.tanh, torch.tanh_, _OPS.tanh_backward.default),
     nn.SELU: (
@@ -93,24 +99,6 @@ class Link:
         if self._bias is None:
             return inputs.mm(self._transposed)
         return torch.addmm(self._bias, inputs, self._transposed)
-
-
-def write_gradients(entered, gradient, of_weight, of_bias):
-    """Write a linear layer's gradients, or sums over rows of another sort.
-
-    Parameters
-    ----------
-    entered : torch.Tensor
-        What entered the layer.
-    gradient : torch.Tensor
-        Of what left it.
-    of_weight, of_bias : torch.Tensor or None
-        Where to write; None for what has no gradient.
-    """
-    if of_weight is not None:
-        torch.mm(gradient.t(), entered, out=of_weight)
-    if of_bias is not None:
-        torch.sum(gradient, 0, out=of_bias)
 
 
 def forward(links, inputs):
@@ -212,7 +200,10 @@ class Explicit:
         """
         parts, gradient = backward(*tape[:2], gradient, further=tape[2])
         for link, entered, of_left in parts:
-            write_gradients(entered, of_left, *self._places[link])
+            of_weight, of_bias = self._places[link]
+            torch.mm(of_left.t(), entered, out=of_weight)
+            if of_bias is not None:
+                torch.sum(of_left, 0, out=of_bias)
         return gradient
 
     def rest(self):
@@ -405,8 +396,8 @@ class CrossEntropy:
         """Losses, and the gradient of their sum, each times its factor."""
         logs = torch.log_softmax(outputs, 1)
         given = logs, codes, None, 0, -100
-        losses, total = _OPS.nll_loss_forward.default(*given)
-        gradient = _OPS.nll_loss_backward.default(factors, *given, total)
+        losses, total = _NLL_LOSS(*given)
+        gradient = _NLL_LOSS_BACKWARD(factors, *given, total)
         return losses, torch._log_softmax_backward_data(gradient, logs, 1, logs.dtype)
 
     def gradient(self, outputs, codes):
