@@ -19,26 +19,33 @@ from skvfl.nn._build import FusedAdam
 
 _OPS = torch.ops.aten
 # Looked up once, as every look among these takes a part of the time of a call.
-_THRESHOLD_BACKWARD = _OPS.threshold_backward.default
 _NLL_LOSS, _NLL_LOSS_BACKWARD = (
     _OPS.nll_loss_forward.default,
     _OPS.nll_loss_backward.default,
 )
-# The activation, the same in place, and the gradient of what enters it from that of
-# what leaves it and what left. SELU's numbers are torch's own. A graph computes its
-# gradient from what entered, with one more exponential and another last bit.
+_OF_RELU = _OPS.threshold_backward.grad_input
+_OF_TANH = _OPS.tanh_backward.grad_input
+_OF_SELU = _OPS.elu_backward.grad_input
+# The activation, the same in place, and what writes the gradient of what enters it,
+# from that of what leaves it and what left. SELU's numbers are torch's own. A graph
+# computes its gradient from what entered, with one more exponential and another last
+# bit.
 _SELU = 1.6732632423543772, 1.0507009873554805, 1.0, True
 ACTIVATIONS = {
     nn.ReLU: (
         torch.relu,
         torch.relu_,
-        lambda gradient, left: _THRESHOLD_BACKWARD(gradient, left, 0),
+        lambda gradient, left, to: _OF_RELU(gradient, left, 0, grad_input=to),
     ),
-    nn.Tanh: (torch.tanh, torch.tanh_, _OPS.tanh_backward.default),
+    nn.Tanh: (
+        torch.tanh,
+        torch.tanh_,
+        lambda gradient, left, to: _OF_TANH(gradient, left, grad_input=to),
+    ),
     nn.SELU: (
         torch.selu,
         torch.selu_,
-        lambda gradient, left: _OPS.elu_backward.default(gradient, *_SELU, left),
+        lambda gradient, left, to: _OF_SELU(gradient, *_SELU, left, grad_input=to),
     ),
 }
 
@@ -101,11 +108,25 @@ class Link:
         return torch.addmm(self._bias, inputs, self._transposed)
 
 
-def forward(links, inputs):
-    """What enters every layer, and what leaves the last one."""
+def forward(links, inputs, spare=False):
+    """What enters every layer, and what leaves the last one.
+
+    Parameters
+    ----------
+    links : list
+        The layers.
+    inputs : torch.Tensor
+        What enters the first one.
+    spare : bool, default=False
+        Whether nobody else needs it, so that it may be written over.
+    """
     values = [inputs]
     for link in links:
-        inputs = link.forward(inputs)
+        if spare and type(link) is Activation:
+            inputs = link.in_place(inputs)
+        else:
+            inputs = link.forward(inputs)
+        spare = False
         values.append(inputs)
     return values
 
@@ -132,11 +153,13 @@ def backward(links, values, gradient, further=False):
     gradient : torch.Tensor or None
         Of what enters the first layer.
     """
-    parts = []
+    parts, given = [], gradient
     for i in range(len(links) - 1, -1, -1):
         link = links[i]
         if type(link) is Activation:
-            gradient = link.backward(gradient, values[i + 1])
+            # In the memory of the other gradient, unless that is somebody else's.
+            to = torch.empty_like(gradient) if gradient is given else gradient
+            gradient = link.backward(gradient, values[i + 1], to)
             continue
         parts.append((link, values[i], gradient))
         if not (i or further):
@@ -172,7 +195,7 @@ class Explicit:
         # register, otherwise than the rest, so on one long one it gives other bits.
         self._adam = FusedAdam(parameters, lr, weight_decay)
 
-    def forward(self, name, inputs, further=False):
+    def forward(self, name, inputs, further=False, spare=False):
         """What leaves a network, and what the way back needs.
 
         Parameters
@@ -183,9 +206,11 @@ class Explicit:
             What enters it.
         further : bool, default=False
             Whether the gradient of what enters it will be asked for.
+        spare : bool, default=False
+            Whether nobody else needs what enters it, so that it may be written over.
         """
         links = self._links[name]
-        values = forward(links, inputs)
+        values = forward(links, inputs, spare)
         return values[-1], (links, values, further)
 
     def backward(self, tape, gradient):
@@ -302,8 +327,8 @@ class Recorded:
         else:
             self._optimizer = self.watch.optimizer
 
-    def forward(self, name, inputs, further=False):
-        """As :meth:`Explicit.forward`."""
+    def forward(self, name, inputs, further=False, spare=False):
+        """As :meth:`Explicit.forward`; nothing is written over."""
         inputs = inputs.detach().to(self._device).requires_grad_(further)
         outputs = self._networks[name](inputs)
         return outputs.detach().cpu(), (inputs, outputs)

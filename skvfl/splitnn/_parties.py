@@ -28,6 +28,7 @@ from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._steps import check_parameters, infer, public_order, take, tensor
 from skvfl.nn._streams import private_generator
 
+# Each gives a tensor of its own, which may be written over.
 AGGREGATIONS = {
     "concat": lambda cuts: torch.cat(cuts, dim=1),
     "sum": sum,
@@ -637,7 +638,7 @@ class TopParty(BottomParty):
             cuts[self.name], tape = own.cut, own.tape
         parts = [cuts[name] for name in self._names]
         combined = AGGREGATIONS[self._aggregation](parts)
-        outputs, top_tape = trainer.forward("_top", combined, further=True)
+        outputs, top_tape = trainer.forward("_top", combined, further=True, spare=True)
         report, gradient = self.held(Lessons).learn(outputs, rows)
         # Before the step: gradients are of the models as the batch met them.
         gradient = trainer.backward(top_tape, gradient)

@@ -133,6 +133,21 @@ def test_gradients_of_activations(kind, first):
     torch.testing.assert_close(passes.backward(tape, of_left), entered.grad)
     torch.testing.assert_close(outputs, network(entered).detach())
     assert torch.equal(entered, before)
+    # Written over only where nobody else needs it.
+    entered = before.clone()
+    again, tape = passes.forward("a", entered, further=True, spare=True)
+    assert torch.equal(again, outputs)
+    assert torch.equal(entered, before) is not first
+
+
+@pytest.mark.parametrize("kind", [nn.ReLU, nn.Tanh, nn.SELU])
+def test_a_gradient_that_is_given_stays_as_it_is(kind):
+    passes = Explicit({"a": nn.Sequential(nn.Linear(4, 3), kind())}, 0.1)
+    entered, of_left = torch.randn(6, 4, generator=stream()), torch.ones(6, 3)
+    _, tape = passes.forward("a", entered)
+    passes.backward(tape, of_left)
+    assert of_left.eq(1).all()
+    assert passes.take().any()
 
 
 @pytest.mark.parametrize("loss", [CrossEntropy(), SquaredError()])
