@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,8 +57,7 @@ class Draw:
         self._own = ring.identity + os.urandom(CONTRIBUTION - _IDENTITY)
         self._bound: bytes | None = None
         # Names are bound once, as every client checks the commitments of all.
-        terms = context(PROTOCOL, "draw", session, *self._clients)
-        self._terms = hashlib.sha256(terms).digest()
+        self._terms = _terms(session, tuple(clients))
 
     def commit(self) -> np.ndarray:
         """Digest of the contribution, which says nothing of it."""
@@ -96,43 +96,60 @@ class Draw:
 
     def finish(self, contributions: Any) -> bytes:
         """Check what all have contributed, and meet them; the seed."""
-        size, n_bytes = CONTRIBUTION, CONTRIBUTION * len(self._clients)
+        n_bytes = CONTRIBUTION * len(self._clients)
         raw = bytes_of(self._relay, contributions, n_bytes, "contributions to the draw")
-        told = [raw[start : start + size] for start in range(0, n_bytes, size)]
-        found = self._commitments(told)
+        told = _cut(raw)
         # One digest for all, and in it everybody's own: who finds it has been counted.
         if self._bound is None or not hmac.compare_digest(
-            self._digest(b"all", b"".join(found)), self._bound
+            self._digest(b"all", _commitments(self._terms, raw)), self._bound
         ):
             raise self._fault(
                 "the contributions to the draw are not those it has bound"
             )
-        by_name = dict(zip(self._clients, told, strict=True))
-        if by_name.get(self._ring.name, self._own) != self._own:
+        name = self._ring.name
+        if name in self._clients and told[self._clients.index(name)] != self._own:
             raise self._fault("its contribution to the draw was replaced")
-        self._ring.meet({name: each[:_IDENTITY] for name, each in by_name.items()})
+        identities = [each[:_IDENTITY] for each in told]
+        self._ring.meet(dict(zip(self._clients, identities, strict=True)))
         return self._seed(raw)
 
     def _commitment(self, place: int, contribution: bytes) -> bytes:
-        return self._digest(b"one", place.to_bytes(4, "big") + contribution)
-
-    def _commitments(self, contributions: Sequence[bytes]) -> list[bytes]:
-        """Those of all clients."""
-        # Written out, because every client looks at those of all the others.
-        sha256, terms = hashlib.sha256, self._terms + b"one"
-        return [
-            sha256(terms + place.to_bytes(4, "big") + each).digest()
-            for place, each in enumerate(contributions)
-        ]
+        return _digest(self._terms, b"one", place.to_bytes(4, "big") + contribution)
 
     def _seed(self, contributions: bytes) -> bytes:
         return self._digest(b"sum", contributions)
 
     def _digest(self, what: bytes, data: bytes) -> bytes:
-        # What a digest is for has three letters, and every part a fixed length.
-        return hashlib.sha256(self._terms + what + data).digest()
+        return _digest(self._terms, what, data)
 
     def _fault(self, what: str) -> SecureAggregationError:
         return SecureAggregationError(
             self._relay, f"{self._ring.name!r} finds that {what}"
         )
+
+
+def _cut(contributions: bytes) -> list[bytes]:
+    """Each client's contribution."""
+    starts = range(0, len(contributions), CONTRIBUTION)
+    return [contributions[start : start + CONTRIBUTION] for start in starts]
+
+
+def _digest(terms: bytes, what: bytes, data: bytes) -> bytes:
+    # What a digest is for has three letters, and every part a fixed length.
+    return hashlib.sha256(terms + what + data).digest()
+
+
+# Both are kept, because in a simulation all clients look at the same names and
+# contributions, which are everybody's to know by then.
+@lru_cache(maxsize=8)
+def _terms(session: str, clients: tuple[str, ...]) -> bytes:
+    return hashlib.sha256(context(PROTOCOL, "draw", session, *clients)).digest()
+
+
+@lru_cache(maxsize=8)
+def _commitments(terms: bytes, contributions: bytes) -> bytes:
+    """Those of all clients, one after the other."""
+    return b"".join(
+        _digest(terms, b"one", place.to_bytes(4, "big") + each)
+        for place, each in enumerate(_cut(contributions))
+    )

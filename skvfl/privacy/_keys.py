@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,8 @@ from skvfl.privacy._errors import SecureAggregationError
 PROTOCOL = "skvfl secure layer 1"
 CONFIRMATION = "key confirmation"
 _KEY = 32
+# One for all streams, each of which is set to a nonce of its own before it is used.
+_COUNTER_MODE = modes.CTR(bytes(16))
 
 
 # Kept, because whoever draws a graph meets everybody, in every run again.
@@ -68,7 +70,8 @@ def _framed_text(text: str) -> bytes:
 # Kept, because the keys of all pairs are for the same few purposes.
 @lru_cache(maxsize=4096)
 def _use(purpose: str | bytes, sender: str) -> bytes:
-    return context(purpose, sender)
+    # With HKDF's number of the block, as each key has one.
+    return context(purpose, sender) + b"\1"
 
 
 class KeyRing:
@@ -214,10 +217,9 @@ class KeyRing:
         if self.name in peers or len(set(peers)) < len(peers):
             raise ValueError(f"peers must be other organisations, once each: {peers}")
         known = peers if members is None else [*peers, *members]
-        unknown = sorted(set(self.pinned).difference(known))
-        if unknown:
+        if unknown := self.pinned.keys() - known:
             raise ValueError(
-                f"a fingerprint is pinned for {unknown[0]!r}, which is no peer of "
+                f"a fingerprint is pinned for {min(unknown)!r}, which is no peer of "
                 f"{self.name!r}; its peers are {peers}"
             )
         if session != self._session:
@@ -262,17 +264,20 @@ class KeyRing:
         self.forget()
         if offered is None:
             raise ValueError("call public_keys first: no key epoch has begun")
-        mine = self.name, self._public_identity + offered.public
+        received = _one_each(offered.peers, public_keys, "public keys")
         protocol, run = context(PROTOCOL), context(offered.epoch, offered.session)
-        for peer, keys in _one_each(offered.peers, public_keys, "public keys").items():
+        name, public = _framed_text(self.name), self._public_identity + offered.public
+        mine, static_secrets = name + _framed(public), self._static_secrets
+        proofs = {}
+        for peer, keys in received.items():
             both = bytes_of(peer, keys, 2 * _KEY, "public keys")
             identity, ephemeral = both[:_KEY], both[_KEY:]
             self._check_identity(peer, identity)
             try:
                 # The exchange of identities is the same in every epoch, and is half of
                 # the work.
-                if identity not in self._static_secrets:
-                    self._static_secrets[identity] = self._identity.exchange(
+                if identity not in static_secrets:
+                    static_secrets[identity] = self._identity.exchange(
                         X25519PublicKey.from_public_bytes(identity)
                     )
                 secret = offered.private.exchange(
@@ -282,19 +287,20 @@ class KeyRing:
                 raise SecureAggregationError(
                     peer, f"{self.name!r} received unusable public keys of it"
                 ) from None
-            offered.secrets[peer] = secret + self._static_secrets[identity]
+            offered.secrets[peer] = secret + static_secrets[identity]
             # Both names and all keys are bound in, in one order for both sides: a key
             # that was moved to another pair gives another secret.
-            pair = sorted([mine, (peer, both)])
-            bound = [context(name, public) for name, public in pair]
-            offered.bindings[peer] = b"".join([protocol, *bound, run])
+            other = _framed_text(peer)
+            theirs = other + _framed(both)
+            pair = mine + theirs if self.name < peer else theirs + mine
+            offered.bindings[peer] = protocol + pair + run
+            key = offered.key(peer, CONFIRMATION)
+            proofs[peer] = array_of(hmac.digest(key, name + other, "sha256"))
+            offered.expected[peer] = hmac.digest(key, other + name, "sha256")
         # Forward secrecy: what is stolen later does not open what was recorded before.
         del offered.private
         self._agreed = offered
-        return {
-            peer: array_of(_proof(offered, sender=self.name, receiver=peer, peer=peer))
-            for peer in offered.peers
-        }
+        return proofs
 
     def meet(self, identities: Mapping[str, bytes]) -> None:
         """Check public identities, and pin those that are not pinned yet.
@@ -309,15 +315,16 @@ class KeyRing:
         SecureAggregationError
             If an identity is not the one that is pinned; names the peer.
         """
-        met = {
+        pinned, met = self.pinned, self._met
+        # What was met before in this session was checked then.
+        found = {
             peer: self._check_pinned(peer, identity)
             for peer, identity in identities.items()
-            # What was met before in this session was checked then.
-            if peer != self.name
-            and (peer not in self.pinned or self._met.get(peer) != identity)
+            if (peer not in pinned or met.get(peer) != identity) and peer != self.name
         }
         # What was pinned before wins: who is met later cannot take a peer's place.
-        self.pinned = met | self.pinned
+        if found:
+            self.pinned = found | pinned
 
     def _check_pinned(self, peer: str, identity: bytes) -> str:
         found = fingerprint(identity)
@@ -367,15 +374,15 @@ class KeyRing:
             raise ValueError("call agree first: there are no keys to confirm")
         for peer, proof in _one_each(agreed.peers, proofs, "key confirmation").items():
             found = bytes_of(peer, proof, _KEY, "key confirmation")
-            expected = _proof(agreed, sender=peer, receiver=self.name, peer=peer)
             # In constant time, so that a forger learns nothing from how long it takes.
-            if not hmac.compare_digest(found, expected):
+            if not hmac.compare_digest(found, agreed.expected[peer]):
                 raise SecureAggregationError(
                     peer,
                     f"it and {self.name!r} do not hold the same key in key epoch "
                     f"{agreed.epoch}: a public key was replaced or altered on the way, "
                     "or they are in different sessions or epochs",
                 )
+        agreed.expected.clear()
         self._confirmed = agreed
 
     def _in_use(self) -> _Epoch:
@@ -423,13 +430,13 @@ class KeyRing:
         return self.streams([peer], purpose, nonce)[0]
 
     def streams(
-        self, peers: Iterable[str], purpose: str, nonce: bytes
+        self, peers: Sequence[str], purpose: str, nonce: bytes
     ) -> list[CipherContext]:
         """:meth:`stream` of each of several peers.
 
         Parameters
         ----------
-        peers : iterable of str
+        peers : sequence of str
             Names of the other organisations.
         purpose, nonce
             As there.
@@ -438,8 +445,7 @@ class KeyRing:
         -------
         streams : list of CipherContext
         """
-        open_stream, start = self._in_use().stream, nonce + bytes(8)
-        streams = [open_stream(peer, purpose) for peer in peers]
+        streams, start = self._in_use().streams(peers, purpose), nonce + bytes(8)
         for stream in streams:
             stream.reset_nonce(start)
         return streams
@@ -512,48 +518,42 @@ class _Epoch:
         self.public = self.private.public_key().public_bytes_raw()
         self.secrets: dict[str, bytes] = {}
         self.bindings: dict[str, bytes] = {}
+        # The peers' proofs, until they have arrived.
+        self.expected: dict[str, bytes] = {}
         self._extracted: dict[str, bytes] = {}
         self.last: dict[str, tuple[int, int]] = {}
-        self._keys: dict[tuple[str, str | bytes, str | None], bytes] = {}
-        self._streams: dict[tuple[str, str], CipherContext] = {}
+        self._streams: dict[str, dict[str, CipherContext]] = {}
         self._aeads: dict[tuple[str, str | bytes, str], AESGCM] = {}
 
     def key(self, peer: str, purpose: str | bytes, sender: str | None = None) -> bytes:
-        wanted = (peer, purpose, sender)
-        if wanted not in self._keys:
-            # HKDF (RFC 5869) without salt, and for one block of output. Its first half
-            # is the same for all keys of a pair, so it is computed once.
-            if peer not in self._extracted:
-                secret = self.secrets[peer]
-                self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
-            info = self.bindings[peer] + _use(purpose, sender or "")
-            expanded = hmac.digest(self._extracted[peer], info + b"\1", "sha256")
-            self._keys[wanted] = expanded
-        return self._keys[wanted]
+        # HKDF (RFC 5869) without salt, and for one block of output. Its first half is
+        # the same for all keys of a pair, so it is computed once. The keys themselves
+        # are not kept: each goes into what uses it, once.
+        if peer not in self._extracted:
+            secret = self.secrets[peer]
+            self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
+        info = self.bindings[peer] + _use(purpose, sender or "")
+        return hmac.digest(self._extracted[peer], info, "sha256")
 
-    def stream(self, peer: str, purpose: str) -> CipherContext:
-        wanted = (peer, purpose)
-        if wanted not in self._streams:
-            cipher = Cipher(algorithms.AES256(self.key(*wanted)), modes.CTR(bytes(16)))
-            self._streams[wanted] = cipher.encryptor()
-        return self._streams[wanted]
+    def streams(self, peers: Sequence[str], purpose: str) -> list[CipherContext]:
+        opened = self._streams.setdefault(purpose, {})
+        for peer in peers:
+            if peer not in opened:
+                cipher = algorithms.AES256(self.key(peer, purpose))
+                opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
+        return [opened[peer] for peer in peers]
 
     def aead(self, peer: str, purpose: str | bytes, sender: str) -> AESGCM:
         wanted = (peer, purpose, sender)
-        if wanted not in self._aeads:
-            self._aeads[wanted] = AESGCM(self.key(*wanted))
-        return self._aeads[wanted]
+        aead = self._aeads.get(wanted)
+        if aead is None:
+            aead = self._aeads[wanted] = AESGCM(self.key(*wanted))
+        return aead
 
 
 def short(full: str) -> str:
     """Beginning of a fingerprint in groups, for people."""
     return " ".join(full[i : i + 4] for i in range(0, 16, 4)) + " …"
-
-
-def _proof(epoch: _Epoch, *, sender: str, receiver: str, peer: str) -> bytes:
-    return hmac.digest(
-        epoch.key(peer, CONFIRMATION), context(sender, receiver), "sha256"
-    )
 
 
 def _checked_fingerprint(peer: str, pin: str) -> str:
@@ -572,13 +572,16 @@ def _one_each(
     for peer in peers:
         if peer not in received:
             raise SecureAggregationError(peer, f"its {what} did not arrive")
-    for name in received:
-        if name not in peers:
-            raise SecureAggregationError(name, f"it sent {what} and is no peer")
+    if len(received) > len(peers):
+        name = next(name for name in received if name not in peers)
+        raise SecureAggregationError(name, f"it sent {what} and is no peer")
     return {peer: received[peer] for peer in peers}
 
 
 def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
+    # As many parcels come in one array, and are cut out of its bytes.
+    if type(array) is bytes and len(array) == length:
+        return array
     if (
         not isinstance(array, np.ndarray)
         or array.dtype != np.uint8

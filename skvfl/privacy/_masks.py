@@ -128,7 +128,7 @@ class Masker:
         self._server = server
         # Clients sign what they agreed on: a server that shortens the list gets no
         # valid tag.
-        self._terms = _terms(clients, fixed_point, purpose)
+        self._terms = _terms(tuple(clients), *_size(fixed_point), purpose)
 
     def mask(
         self,
@@ -286,7 +286,7 @@ class Aggregator:
         self._clients = list(clients)
         self._fixed_point = fixed_point
         self._purpose = purpose
-        self._terms = _terms(clients, fixed_point, purpose)
+        self._terms = _terms(tuple(clients), *_size(fixed_point), purpose)
         # By clients, because every cluster counts its own rounds.
         self._counted = f"{purpose} by {self._clients}"
 
@@ -463,10 +463,17 @@ def _check_neighbours(
     return near
 
 
-def _terms(clients: Sequence[str], fixed_point: FixedPoint, purpose: str) -> bytes:
+def _size(fixed_point: FixedPoint) -> tuple[int, int]:
+    return fixed_point.bits, fixed_point.fraction_bits
+
+
+# Kept, because in a simulation all clients have agreed on the same.
+@lru_cache
+def _terms(
+    clients: tuple[str, ...], bits: int, fraction_bits: int, purpose: str
+) -> bytes:
     """What all have agreed on, for the tags."""
-    numbers = (fixed_point.bits, fixed_point.fraction_bits)
-    return context(PROTOCOL, purpose, *numbers, *clients)
+    return context(PROTOCOL, purpose, bits, fraction_bits, *clients)
 
 
 def _nonce(round_id: int, tensor_id: int) -> bytes:
@@ -481,12 +488,15 @@ def _nonce(round_id: int, tensor_id: int) -> bytes:
 
 def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
     """AES-GCM's tag of an array, which is not encrypted, and of its shape."""
+    return np.frombuffer(_authenticate(aead, nonce, array), np.uint8)
+
+
+def _authenticate(aead: AESGCM, nonce: bytes, array: np.ndarray) -> bytes:
     # The array is associated data, of which AES-GCM makes no ciphertext; the shape is
     # the text, of which only the tag is sent.
     data = array.reshape(-1).view(np.uint8).data
     shape = _packed(array.shape)
-    sealed = aead.encrypt(bytes(4) + nonce, shape, data)
-    return np.frombuffer(sealed, np.uint8, offset=len(shape))
+    return aead.encrypt(bytes(4) + nonce, shape, data)[len(shape) :]
 
 
 # Kept, because every message of a run has the same few.
@@ -497,7 +507,7 @@ def _packed(shape: tuple[int, ...]) -> bytes:
 
 def _is_tag(tag: np.ndarray, aead: AESGCM, nonce: bytes, array: np.ndarray) -> bool:
     # Made again and not opened, because the shape's ciphertext was not sent.
-    return hmac.compare_digest(_tag(aead, nonce, array).data, tag.tobytes())
+    return hmac.compare_digest(_authenticate(aead, nonce, array), tag.tobytes())
 
 
 def _moment(ids: Mapping[str, Any]) -> str:

@@ -130,23 +130,32 @@ def neighbours(
         return [client for client in clients if client != name]
     if seed is None:
         raise ValueError(f"{len(clients)} clients have drawn no seed of their rings")
-    rings = _draw(tuple(clients), seed, purpose)
-    where, place = np.nonzero(rings == clients.index(name))
-    near = np.union1d(
-        rings[where, place - 1], rings[where, (place + 1) % rings.shape[1]]
-    )
-    return [clients[i] for i in near]
+    return list(_draw(tuple(clients), seed, purpose)[name])
 
 
 # Kept, because in a simulation all clients draw the same.
 @lru_cache(maxsize=8)
-def _draw(clients: tuple[str, ...], seed: bytes, purpose: str) -> np.ndarray:
+def _draw(
+    clients: tuple[str, ...], seed: bytes, purpose: str
+) -> dict[str, tuple[str, ...]]:
+    """Whom each client has next to it on some ring, in the order of the clients."""
+    rings, n_clients = _rings(clients, seed, purpose), len(clients)
+    after = np.roll(rings, -1, axis=1)
+    # Every pair both ways, as one number that sorts by the first and then the second.
+    pairs = np.unique([rings * n_clients + after, after * n_clients + rings])
+    one, other = np.divmod(pairs, n_clients)
+    stops = np.searchsorted(one, range(1, n_clients))
+    return {
+        name: tuple([clients[i] for i in near])
+        for name, near in zip(clients, np.split(other, stops), strict=True)
+    }
+
+
+def _rings(clients: tuple[str, ...], seed: bytes, purpose: str) -> np.ndarray:
     """Random orders of all clients, one in each row."""
     shape = count_rings(len(clients)), len(clients)
     # Words of a hash, and not of a generator of numpy's, so that organisations with
     # other versions of it draw the same. To sort by random numbers is a random order.
     drawn = hashlib.shake_256(context(PROTOCOL, "rings", purpose, seed, *clients))
     words = np.frombuffer(drawn.digest(8 * shape[0] * shape[1]), "<u8")
-    rings = np.argsort(words.reshape(shape), axis=1, kind="stable")
-    rings.setflags(write=False)
-    return rings
+    return np.argsort(words.reshape(shape), axis=1, kind="stable")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -111,26 +112,33 @@ def seal_ids(
         raise ValueError(
             f"{ids.shape} ids at {positions.shape} positions: give one position per id"
         )
+    # One bit and one id for every row of the batch, held or not: one length for all.
+    if positions.size == capacity and (positions == _every(capacity)).all():
+        held, padded = _all_held(capacity), ids.tobytes()
+    else:
+        held, padded = _padded(ids, positions, capacity)
+    # Drawn, because nothing here keeps a round from being sealed twice.
+    nonce = os.urandom(_NONCE)
+    aead = ring.aead(client, ROW_IDS, sender=ring.name)
+    sealed = aead.encrypt(nonce, held + padded, _associated(capacity, round_id))
+    return np.frombuffer(nonce + sealed, np.uint8)
+
+
+def _padded(
+    ids: np.ndarray, positions: np.ndarray, capacity: int
+) -> tuple[bytes, bytes]:
+    """Which rows of a batch are held, and their ids, in the length of a whole batch."""
     if positions.size and (
         positions[0] < 0
         or positions[-1] >= capacity
         or (positions[1:] <= positions[:-1]).any()
     ):
         raise ValueError(f"positions must increase from 0 to at most {capacity - 1}")
-    # One bit and one id for every row of the batch, held or not: one length for all.
     held = np.zeros(capacity, bool)
     held[positions] = True
     padded = np.zeros(capacity, _ID)
     padded[: ids.size] = ids
-    # Drawn, because nothing here keeps a round from being sealed twice.
-    nonce = os.urandom(_NONCE)
-    aead = ring.aead(client, ROW_IDS, sender=ring.name)
-    sealed = aead.encrypt(
-        nonce,
-        np.packbits(held).tobytes() + padded.tobytes(),
-        _associated(capacity, round_id),
-    )
-    return np.frombuffer(nonce + sealed, np.uint8)
+    return np.packbits(held).tobytes(), padded.tobytes()
 
 
 def open_ids(
@@ -201,14 +209,33 @@ def open_ids(
         ) from None
     # After they have opened: a forged message must not use up the true one's round.
     ring.claim(f"{ROW_IDS} from {sender!r}", round_id)
-    bits = np.frombuffer(opened, np.uint8, _bitmap_length(capacity))
-    positions = np.flatnonzero(np.unpackbits(bits, count=capacity))
-    ids = np.frombuffer(opened, _ID, positions.size, offset=bits.size)
+    length = _bitmap_length(capacity)
+    if opened.startswith(_all_held(capacity)):
+        positions = _every(capacity).copy()
+    else:
+        bits = np.frombuffer(opened, np.uint8, length)
+        positions = np.flatnonzero(np.unpackbits(bits, count=capacity))
+    ids = np.frombuffer(opened, _ID, positions.size, offset=length)
     return ids.astype(np.int64), positions
 
 
 def _bitmap_length(capacity: int) -> int:
     return -(-capacity // 8)
+
+
+# Kept, because most clients hold every row, and most batches are of one size.
+@lru_cache
+def _every(capacity: int) -> np.ndarray:
+    """Positions of all rows of a batch."""
+    positions = np.arange(capacity)
+    positions.setflags(write=False)
+    return positions
+
+
+@lru_cache
+def _all_held(capacity: int) -> bytes:
+    """The bits of a batch of which all rows are held."""
+    return np.packbits(np.ones(capacity, bool)).tobytes()
 
 
 def _associated(capacity: int, round_id: int) -> bytes:
