@@ -145,9 +145,10 @@ def in_words(value: Any) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     # Before the kinds of numbers, which take long to rule out: every member is told of
-    # all others.
+    # all others. Names are their own words, and are not listed anew for each member.
     if type(value) is list:
-        return [each if type(each) is str else in_words(each) for each in value]
+        names = {*map(type, value)} == {str}
+        return value if names else [in_words(each) for each in value]
     if isinstance(value, np.bool_ | Integral | Real):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, tuple):
@@ -191,7 +192,8 @@ def from_words(words: Any) -> Any:
         If a name is not registered here.
     """
     if isinstance(words, list):
-        return [each if type(each) is str else from_words(each) for each in words]
+        names = {*map(type, words)} == {str}
+        return words if names else [from_words(each) for each in words]
     if not isinstance(words, dict):
         return words
     keys = sorted(words)

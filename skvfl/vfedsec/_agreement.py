@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,8 +49,11 @@ class BareRowsError(ShareableError, ValueError):
     """Rows whose sum over all clients would show what one organisation contributes."""
 
 
-class Agreement(NamedTuple):
+@dataclass(frozen=True)
+class Agreement:
     """What all clients and the server have agreed on.
+
+    What follows from it is found once, as a simulation has one for all clients.
 
     Parameters
     ----------
@@ -79,26 +82,31 @@ class Agreement(NamedTuple):
     masked: bool
     also_active: Any = ()
 
-    @property
+    @cached_property
     def choosers(self):
         """All clients that select rows; the first one predicts."""
         return [self.active, *self.also_active]
 
-    @property
+    @cached_property
     def clients(self):
         """All clients, in the order of the masks."""
-        return [client for cluster in self.clusters.values() for client in cluster]
+        return tuple(c for cluster in self.clusters.values() for c in cluster)
 
-    @property
+    @cached_property
     def everybody(self):
-        """All clients and the server: those who share keys."""
-        return [*self.clients, SERVER]
+        """All clients and the server: those who share keys, and their places."""
+        return {name: place for place, name in enumerate([*self.clients, SERVER])}
+
+    @cached_property
+    def cluster_of(self):
+        """Cluster of each client, by name."""
+        return {c: cluster for cluster in self.clusters.values() for c in cluster}
 
     def beside(self, chooser):
         """All clients but one that selects rows."""
         return [client for client in self.clients if client != chooser]
 
-    @property
+    @cached_property
     def shared(self):
         """Clusters of several clients, which share a local module."""
         return {n: cluster for n, cluster in self.clusters.items() if len(cluster) > 1}
@@ -138,13 +146,13 @@ class Agreement(NamedTuple):
         if name in (SERVER, *self.choosers) or not self.draws_graph:
             return [other for other in self.everybody if other != name]
         near = {SERVER, *self.choosers, *self.neighbours(name, seed)}
-        (cluster,) = (each for each in self.clusters.values() if name in each)
+        cluster = self.cluster_of[name]
         if len(cluster) > 1:
             first, *others = cluster
             near.update(self.neighbours(name, seed, cluster))
             # The first client seals a key of the cluster's sum for each of the others.
             near.update(others if name == first else [first])
-        return [other for other in self.everybody if other in near]
+        return sorted(near, key=self.everybody.__getitem__)
 
     def masks(self, ring, cluster, seed=None):
         """What hides the contributions of a client of a cluster."""
@@ -237,15 +245,23 @@ class AgreedSettings(Settings):
     @property
     def agreement(self):
         """What all have agreed on."""
-        return Agreement(
-            clusters=self.clusters,
+        clusters = ((name, tuple(cluster)) for name, cluster in self.clusters.items())
+        return _agreed(
+            tuple(clusters),
             active=self.active,
             width=self.cut_width,
             bound=self.bound,
             bits=self.bits,
             masked=self.masked,
-            also_active=self.also_active,
+            also_active=tuple(self.also_active),
         )
+
+
+# Kept, because in a simulation all clients are told the same, and each would otherwise
+# hold the names of all.
+@lru_cache(maxsize=4, typed=True)
+def _agreed(clusters, **said):
+    return Agreement({name: list(cluster) for name, cluster in clusters}, **said)
 
 
 def own_ring(member, agreement):
@@ -412,7 +428,7 @@ class Keys:
 
     def __post_init__(self):
         self.peers = self.agreement.peers(self.ring.name, self.seed)
-        self._members = [n for n in self.agreement.everybody if n != self.ring.name]
+        self._members = self.agreement.everybody.keys() - {self.ring.name}
 
     def offer(self, session, epoch):
         """Public keys for each peer."""
@@ -422,18 +438,25 @@ class Keys:
         keys = self.ring.public_keys(
             self.peers, session=session + drawn, epoch=epoch, members=self._members
         )
-        return np.stack([keys[peer] for peer in self.peers])
+        return _joined(keys)
 
     def agree(self, parcels):
         """Proofs for each peer, whose public keys arrive."""
         received = dict(zip(self.peers, parcels, strict=True))
-        proofs = self.ring.agree(received)
-        self.ring.meet({p: keys[:32].tobytes() for p, keys in received.items()})
-        return np.stack([proofs[peer] for peer in self.peers])
+        proofs, pinned = self.ring.agree(received), self.ring.pinned
+        # Those that are pinned have just shown the same identity.
+        new = {p: k[:32].tobytes() for p, k in received.items() if p not in pinned}
+        self.ring.meet(new)
+        return _joined(proofs)
 
     def confirm(self, parcels):
         """Check every peer's proof."""
         self.ring.confirm(dict(zip(self.peers, parcels, strict=True)))
+
+
+def _joined(parcels):
+    """Parcels of one size for all peers, a row for each, as they are sent."""
+    return np.concatenate([*parcels.values()]).reshape(len(parcels), -1)
 
 
 class Relay:

@@ -387,6 +387,14 @@ class Protocol:
         # As old as keys get, so that the first round of a served table agrees on some.
         self._age = rotate_every
         self._epoch = 0
+        self._expected = {}
+        # A client that is alone in its cluster keeps its gradient.
+        shared = server.agreement.shared.values()
+        several = {client for cluster in shared for client in cluster}
+        self._gradients = {
+            name: ANYTHING if name in several else NOTHING
+            for name in server.agreement.clients
+        }
 
     def open(self, n_rows, *, fitting, imputes):
         """Tell active clients which rows the others hold, before the first round.
@@ -501,7 +509,7 @@ class Protocol:
         chosen = session.ask(
             active,
             "select",
-            reply=self._selection(stop - start),
+            reply=self._expect(stop - start)["select"],
             round_id=round_id,
             start=start,
             stop=stop,
@@ -510,7 +518,7 @@ class Protocol:
         session.begin_round()
         messages = session.call(
             "forward",
-            reply=self._masked(Rows(stop - start, self._agreement.width)),
+            reply=self._expect(stop - start)["forward"],
             each=self._own_ids(active, chosen.get("ids"), round_id),
             round_id=round_id,
             n_rows=stop - start,
@@ -524,7 +532,7 @@ class Protocol:
         )
         if self._server.trains:
             sent = {active: {"labels": labels, "weights": weights}}
-            expected = {active: self._expected_labels(stop - start)}
+            expected = {active: self._expect(stop - start)["labels"]}
             check_replies(sent, expected, "select")
         return total, labels, weights
 
@@ -541,6 +549,17 @@ class Protocol:
         sent = {"reply": expected, "reply_to": active, "outputs": outputs}
         return self._session.ask(active, "answer", **sent)
 
+    def _expect(self, n_rows):
+        """What is expected of replies about a batch, by what is asked."""
+        # Kept, as most batches have as many rows.
+        if n_rows not in self._expected:
+            self._expected[n_rows] = {
+                "select": self._selection(n_rows),
+                "forward": self._masked(Rows(n_rows, self._agreement.width)),
+                "labels": self._labels(n_rows) if self._server.trains else None,
+            }
+        return self._expected[n_rows]
+
     def _masked(self, numbers):
         """What is expected of a masked array, whose other parts are looked at later."""
         rest = ["epoch", "round", "tensor", "tag"]
@@ -554,7 +573,7 @@ class Protocol:
         sizes = {"ids": ids, **kinds, **tags}
         return Fields({}, {what: Reply(size) for what, size in sizes.items()})
 
-    def _expected_labels(self, n_rows):
+    def _labels(self, n_rows):
         labels = self._server.expected_labels(n_rows)
         fields = {"labels": labels, "weights": Maybe(Vector(n_rows))}
         return Fields(fields)
@@ -567,8 +586,7 @@ class Protocol:
                 active,
                 f"it did not send row ids for each of the {len(passive)} clients",
             )
-        for name, sealed in zip(passive, ids, strict=True):
-            self._see(ServerRecord(round_id, name, "row ids", sealed))
+        self._record("row ids", dict(zip(passive, ids, strict=True)), round_id)
         # Not broadcast as in the paper: every client would receive what grows with the
         # number of clients, and open one part of it.
         each = {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
@@ -659,11 +677,7 @@ class Protocol:
         session.begin_round()
         replies = session.call(
             "backward",
-            reply={
-                name: NOTHING if len(cluster) == 1 else ANYTHING
-                for cluster in self._agreement.clusters.values()
-                for name in cluster
-            },
+            reply=self._gradients,
             each=server.tags(clients, GRADIENT, gradient, round_id),
             round_id=round_id,
             gradient=gradient,
@@ -678,17 +692,18 @@ class Protocol:
             each = server.tags(cluster, UPDATE, shared, round_id)
             for client, sealed in keys.items():
                 each[client]["key"] = sealed
-                self._see(ServerRecord(round_id, client, "key of a mask", sealed))
+            self._record("key of a mask", keys, round_id)
             session.begin_round()
             session.tell(
                 "update", to=cluster, each=each, round_id=round_id, gradient=shared
             )
         return learnt
 
-    def _record(self, what, messages, round_id):
-        for client, message in messages.items():
-            self._see(ServerRecord(round_id, client, what, message["masked"]))
-
-    def _see(self, record):
-        if self._view is not None:
-            self._view.append(record)
+    def _record(self, what, arrays, round_id):
+        """Keep what the server received of each client, where it is asked for."""
+        if self._view is None:
+            return
+        for client, array in arrays.items():
+            if isinstance(array, dict):
+                array = array["masked"]
+            self._view.append(ServerRecord(round_id, client, what, array))
