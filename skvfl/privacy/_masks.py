@@ -58,6 +58,7 @@ SERVER = "server"
 _CHUNK = 1 << 16
 _ZEROS = memoryview(bytes(_CHUNK))
 _COUNTERS = ("epoch", "round", "tensor")
+_FIELDS = {*_COUNTERS, "masked", "tag"}
 
 
 class Masker:
@@ -338,8 +339,9 @@ class Aggregator:
         """
         nonce = _nonce(round_id, tensor_id)
         self._check_clients_present(messages)
+        due = (self._ring.epoch, round_id, tensor_id)
         opened = {
-            client: self._open(client, messages[client], round_id, tensor_id, nonce)
+            client: self._open(client, messages[client], due, nonce)
             for client in self._clients
         }
         first = self._clients[0]
@@ -368,20 +370,20 @@ class Aggregator:
                 f"its masked message did not arrive{others}; the masks of the others "
                 "cancel only with it, so there is no sum without it",
             )
-        for name in messages:
-            if name not in self._clients:
-                raise SecureAggregationError(
-                    name, f"it is no client of this sum over {self._clients}"
-                )
+        if len(messages) > len(self._clients):
+            name = next(name for name in messages if name not in self._clients)
+            raise SecureAggregationError(
+                name, f"it is no client of this sum over {self._clients}"
+            )
 
     def _open(
-        self, client: str, message: Any, round_id: int, tensor_id: int, nonce: bytes
+        self, client: str, message: Any, due: tuple[int | None, ...], nonce: bytes
     ) -> np.ndarray:
         dtype = self._fixed_point.dtype
         if (
             not isinstance(message, Mapping)
-            or set(message) != {*_COUNTERS, "masked", "tag"}
-            or any(type(message[field]) is not int for field in _COUNTERS)
+            or message.keys() != _FIELDS
+            or {type(message[field]) for field in _COUNTERS} != {int}
             or not isinstance(message["masked"], np.ndarray)
             or message["masked"].dtype != dtype
             or not isinstance(message["tag"], np.ndarray)
@@ -391,8 +393,7 @@ class Aggregator:
             raise SecureAggregationError(
                 client, f"it did not send a masked array of {dtype} with its tag"
             )
-        due = dict(zip(_COUNTERS, (self._ring.epoch, round_id, tensor_id), strict=True))
-        found = {field: message[field] for field in _COUNTERS}
+        found = tuple([message[field] for field in _COUNTERS])
         if found != due:
             raise SecureAggregationError(
                 client,
@@ -510,5 +511,6 @@ def _is_tag(tag: np.ndarray, aead: AESGCM, nonce: bytes, array: np.ndarray) -> b
     return hmac.compare_digest(_authenticate(aead, nonce, array), tag.tobytes())
 
 
-def _moment(ids: Mapping[str, Any]) -> str:
-    return ", ".join(f"{field} {value!r}" for field, value in ids.items())
+def _moment(ids: tuple[int | None, ...]) -> str:
+    named = zip(_COUNTERS, ids, strict=True)
+    return ", ".join(f"{field} {value!r}" for field, value in named)

@@ -207,16 +207,11 @@ class ActiveClient(SecureClient):
         rows = self.held(Order).rows if trains else self.held(Rows).ids
         rows = rows[start:stop]
         self.hold(Selection(rows))
-        # Positions are sealed with the ids, as they say who holds which row.
-        every = np.arange(len(rows))
         ids = [
-            self._seal(client, rows, held, round_id)
-            for client, held in (
-                (client, every if mine is None else np.flatnonzero(mine[rows]))
-                for client, mine in self.held(Holders).rows.items()
-            )
+            self._seal(client, rows, mine, round_id)
+            for client, mine in self.held(Holders).rows.items()
         ]
-        chosen = {"ids": np.stack(ids)}
+        chosen = {"ids": np.concatenate(ids).reshape(len(ids), -1)}
         told = vars(self.held(Shared)) if self.holds(Shared) else {}
         for what, array in told.items():
             if array is None:
@@ -238,19 +233,18 @@ class ActiveClient(SecureClient):
         """
         return self._codec.decode(outputs)
 
-    def _seal(self, client, rows, positions, round_id):
-        if self._agreement.masked:
-            return seal_ids(
-                self._ring,
-                client,
-                rows[positions],
-                positions,
-                capacity=len(rows),
-                round_id=round_id,
-            )
-        ids = np.full(len(rows), NOT_HELD)
-        ids[positions] = rows[positions]
-        return ids
+    def _seal(self, client, rows, mine, round_id):
+        """Ids of those rows of a batch that a client holds; None holds all."""
+        if not self._agreement.masked:
+            return rows if mine is None else np.where(mine[rows], rows, NOT_HELD)
+        # Positions are sealed with the ids, as they say who holds which row.
+        if mine is None:
+            positions, ids = np.arange(len(rows)), rows
+        else:
+            positions = np.flatnonzero(mine[rows])
+            ids = rows[positions]
+        sizes = {"capacity": len(rows), "round_id": round_id}
+        return seal_ids(self._ring, client, ids, positions, **sizes)
 
     def _read(self, ids, n_rows, round_id, chooser):
         if chooser != self.name:

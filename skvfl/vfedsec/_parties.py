@@ -458,7 +458,7 @@ class SecureClient(Party):
         rows = held.place.take(ids, mode="clip")
         # Looked up without a search, clipped, and compared afterwards: an id that the
         # party does not hold finds another one, and ids come from another organisation.
-        if not (held.ids[rows] == ids).all():
+        if np.count_nonzero(held.ids.take(rows) != ids):
             raise SecureAggregationError(
                 chooser,
                 f"{self.name!r} does not hold a row that it chose",

@@ -586,10 +586,11 @@ class Protocol:
                 active,
                 f"it did not send row ids for each of the {len(passive)} clients",
             )
-        self._record("row ids", dict(zip(passive, ids, strict=True)), round_id)
+        own = dict(zip(passive, ids, strict=True))
+        self._record("row ids", own, round_id)
         # Not broadcast as in the paper: every client would receive what grows with the
         # number of clients, and open one part of it.
-        each = {name: {"ids": mine} for name, mine in zip(passive, ids, strict=True)}
+        each = {name: {"ids": mine} for name, mine in own.items()}
         if len(self._agreement.choosers) > 1:
             # Who has sealed them, for those who open them; the chooser as well.
             for name in self._agreement.clients:
