@@ -234,10 +234,8 @@ class KeyRing:
             )
         self._last_epoch = epoch
         self._offered = _Epoch(session, epoch, peers)
-        return {
-            peer: array_of(self._public_identity + self._offered.public)
-            for peer in peers
-        }
+        public = self._public_identity + self._offered.public
+        return {peer: array_of(public) for peer in peers}
 
     def agree(self, public_keys: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Compute the secret shared with each peer.
@@ -268,21 +266,20 @@ class KeyRing:
         protocol, run = context(PROTOCOL), context(offered.epoch, offered.session)
         name, public = _framed_text(self.name), self._public_identity + offered.public
         mine, static_secrets = name + _framed(public), self._static_secrets
+        exchange, read = offered.private.exchange, X25519PublicKey.from_public_bytes
         proofs = {}
         for peer, keys in received.items():
             both = bytes_of(peer, keys, 2 * _KEY, "public keys")
             identity, ephemeral = both[:_KEY], both[_KEY:]
-            self._check_identity(peer, identity)
+            if self._met.get(peer) != identity:
+                self._check_identity(peer, identity)
             try:
                 # The exchange of identities is the same in every epoch, and is half of
                 # the work.
                 if identity not in static_secrets:
-                    static_secrets[identity] = self._identity.exchange(
-                        X25519PublicKey.from_public_bytes(identity)
-                    )
-                secret = offered.private.exchange(
-                    X25519PublicKey.from_public_bytes(ephemeral)
-                )
+                    static = self._identity.exchange(read(identity))
+                    static_secrets[identity] = static
+                secret = exchange(read(ephemeral))
             except ValueError:
                 raise SecureAggregationError(
                     peer, f"{self.name!r} received unusable public keys of it"
@@ -298,7 +295,7 @@ class KeyRing:
             proofs[peer] = array_of(hmac.digest(key, name + other, "sha256"))
             offered.expected[peer] = hmac.digest(key, other + name, "sha256")
         # Forward secrecy: what is stolen later does not open what was recorded before.
-        del offered.private
+        del offered.private, exchange
         self._agreed = offered
         return proofs
 
@@ -344,8 +341,6 @@ class KeyRing:
         return found
 
     def _check_identity(self, peer: str, identity: bytes) -> None:
-        if self._met.get(peer) == identity:
-            return
         found = self._check_pinned(peer, identity)
         if self._met.setdefault(peer, identity) != identity:
             raise SecureAggregationError(

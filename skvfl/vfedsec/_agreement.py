@@ -6,6 +6,7 @@ import copy
 import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -476,7 +477,7 @@ class Relay:
         receivers = [place[other] for others in peers.values() for other in others]
         # Sorted by sender as they are sent, and by receiver as they arrive.
         self._order = np.lexsort((senders, receivers))
-        self._stops = np.cumsum(sizes)[:-1]
+        self._stops = [0, *np.cumsum(sizes).tolist()]
 
     def deliver(self, sent, size):
         """Everybody's parcels from the others.
@@ -505,5 +506,5 @@ class Relay:
                     f"it did not send {size} bytes to each of the others for the keys",
                 )
         parcels = np.concatenate([sent[name] for name in self._peers])[self._order]
-        received = np.split(parcels, self._stops)
+        received = [parcels[start:stop] for start, stop in pairwise(self._stops)]
         return dict(zip(self._peers, received, strict=True))
