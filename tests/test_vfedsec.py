@@ -1815,6 +1815,15 @@ def many(cancer, n_parties=MANY, **settings):
     return VFedSecClassifier(parties=as_they_are(n_parties), **settings).fit(*cancer)
 
 
+def test_clients_of_a_simulation_hold_one_list_of_all(cancer):
+    """With one for each, what a simulation holds would grow as their square."""
+    parties = many(cancer)._parties.values()
+    assert len({id(party._agreement) for party in parties}) == 1
+    other = many(cancer, bound=500.0)._parties["party0"]
+    assert other._agreement.bound == 500
+    assert {party._agreement.bound for party in parties} == {1000}
+
+
 def operations(vfl):
     return {m.operation for m in vfl.communication_.messages}
 

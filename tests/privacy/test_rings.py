@@ -123,6 +123,8 @@ def test_graphs_are_symmetric_regular_and_of_their_own():
     for other in (graph(clients, b"other"), graph(clients[::-1], b"seed")):
         assert sum(other[name] == near[name] for name in clients) < 3
     assert neighbours("c7", clients, b"seed", "mask gradient") != sorted(near["c7"])
+    neighbours("c7", clients, b"seed", PURPOSE).clear()
+    assert graph(clients, b"seed") == near
 
 
 def test_organisations_with_other_software_draw_the_same():

@@ -54,6 +54,16 @@ def test_round_trip_and_length(data, capacity):
 SHARED = {"round": 0}
 
 
+def test_a_whole_batch_is_opened_to_arrays_of_the_clients_own(rings):
+    for round_id in range(2):
+        where = {"capacity": 4, "round_id": round_id}
+        sealed = seal(rings, ids=[5, 3, 8, 1], positions=range(4), **where)
+        opened = open_ids(rings["bank"], "active", sealed, **where)
+        assert_array_equal(opened, [[5, 3, 8, 1], range(4)])
+        for array in opened:
+            array[:] = 0
+
+
 @pytest.mark.parametrize(("capacity", "length"), [(0, 28), (1, 37), (256, 2108)])
 def test_length_depends_on_the_batch_alone(rings, capacity, length):
     assert sealed_length(capacity) == length
@@ -138,6 +148,7 @@ def test_other_messages_are_refused(rings, junk):
         ([[1, 2]], [[0, 1]], "one position per id"),
         ([1, 2], [1, 0], "must increase"),
         ([1, 2], [1, 1], "must increase"),
+        ([*range(6)], [1, 0, 2, 3, 4, 5], "must increase"),
         ([1], [-1], "from 0"),
         ([1], [6], "at most 5"),
     ],
