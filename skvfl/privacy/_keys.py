@@ -440,7 +440,13 @@ class KeyRing:
         -------
         streams : list of CipherContext
         """
-        streams, start = self._in_use().streams(peers, purpose), nonce + bytes(8)
+        epoch, start = self._in_use(), nonce + bytes(8)
+        opened = epoch.streams.setdefault(purpose, {})
+        for peer in peers:
+            if peer not in opened:
+                cipher = algorithms.AES256(epoch.key(peer, purpose))
+                opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
+        streams = [opened[peer] for peer in peers]
         for stream in streams:
             stream.reset_nonce(start)
         return streams
@@ -461,7 +467,11 @@ class KeyRing:
         -------
         aead : AESGCM
         """
-        return self._in_use().aead(peer, purpose, sender)
+        epoch, wanted = self._in_use(), (peer, purpose, sender)
+        aead = epoch.aeads.get(wanted)
+        if aead is None:
+            aead = epoch.aeads[wanted] = AESGCM(epoch.key(*wanted))
+        return aead
 
     def claim(self, purpose: str, round_id: int, tensor_id: int = 0) -> None:
         """Use a round and tensor number for a purpose, once in a key epoch.
@@ -517,8 +527,8 @@ class _Epoch:
         self.expected: dict[str, bytes] = {}
         self._extracted: dict[str, bytes] = {}
         self.last: dict[str, tuple[int, int]] = {}
-        self._streams: dict[str, dict[str, CipherContext]] = {}
-        self._aeads: dict[tuple[str, str | bytes, str], AESGCM] = {}
+        self.streams: dict[str, dict[str, CipherContext]] = {}
+        self.aeads: dict[tuple[str, str | bytes, str], AESGCM] = {}
 
     def key(self, peer: str, purpose: str | bytes, sender: str | None = None) -> bytes:
         # HKDF (RFC 5869) without salt, and for one block of output. Its first half is
@@ -529,21 +539,6 @@ class _Epoch:
             self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
         info = self.bindings[peer] + _use(purpose, sender or "")
         return hmac.digest(self._extracted[peer], info, "sha256")
-
-    def streams(self, peers: Sequence[str], purpose: str) -> list[CipherContext]:
-        opened = self._streams.setdefault(purpose, {})
-        for peer in peers:
-            if peer not in opened:
-                cipher = algorithms.AES256(self.key(peer, purpose))
-                opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
-        return [opened[peer] for peer in peers]
-
-    def aead(self, peer: str, purpose: str | bytes, sender: str) -> AESGCM:
-        wanted = (peer, purpose, sender)
-        aead = self._aeads.get(wanted)
-        if aead is None:
-            aead = self._aeads[wanted] = AESGCM(self.key(*wanted))
-        return aead
 
 
 def short(full: str) -> str:

@@ -123,6 +123,7 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
         return super().live(words, streams, party)
 
     def _parts(self, member):
+        agreement = self.agreement
         return {
             "name": member.name,
             "transformer": member.transformer(self.transformer),
@@ -135,8 +136,8 @@ class ClientSettings(AgreedSettings, role="vfedsec.passive"):
                 callbacks=member.callbacks,
             ),
             "stream": member.stream("models"),
-            "agreement": self.agreement,
-            "ring": own_ring(member, self.agreement),
+            "agreement": agreement,
+            "ring": own_ring(member, agreement),
             "partly_held": self.partly_held,
             "n_batches": member.own.get(N_BATCHES, 1),
         }
