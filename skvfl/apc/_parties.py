@@ -16,6 +16,7 @@ from skvfl._random import seed_missing
 from skvfl._rows import explained, rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.apc._autoencoder import AutoencoderTransformer, represent
+from skvfl.apc._regression import begins_near, fit_from_near
 from skvfl.exceptions import InvalidOutputError, SettingsError, ShareableError
 from skvfl.federation import Holding, Party, Settings, operation, serving
 from skvfl.federation._party import bare, run
@@ -508,7 +509,11 @@ class ActiveParty(EncoderParty):
             labels = np.concatenate([labels, more])
         # Left out where there are none, because not every model takes weights.
         settings = {} if weights is None else {"sample_weight": weights}
-        model.fit(known, labels, **settings)
+        classes = len(np.unique(labels)) if is_classifier(model) else 0
+        if dtype is np.float32 and begins_near(model, classes):
+            fit_from_near(model, known, labels, weights)
+        else:
+            model.fit(known, labels, **settings)
         return Pipeline([("scale", scale), ("model", model)])
 
 
