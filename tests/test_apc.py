@@ -321,6 +321,25 @@ def test_of_many_classes_the_likeliest_are_taught():
     assert_allclose(weights.reshape(25, LIKELY).sum(axis=1), 1)
 
 
+class Keeper(PCA):
+    """Keeps what it returns, as some embeddings do."""
+
+    def transform(self, X):
+        self.kept = super().transform(X).astype(np.float32)
+        self.before = self.kept.copy()
+        return self.kept
+
+
+def test_what_an_encoder_keeps_of_what_it_sent_is_left_alone(cancer, parties):
+    """Ours takes the place of what was sent, which is as wide."""
+    X, y = cancer
+    vfl = quick(parties, local_encoder=Keeper(4))
+    vfl.set_params(joint_encoder=AutoencoderTransformer(4, max_epochs=1)).fit(X, y)
+    for party in vfl._parties.values():
+        encoder = party._encoder
+        assert_array_equal(encoder.kept, encoder.before)
+
+
 class Typed(LogisticRegression):
     """Notes the data type that it learns from."""
 

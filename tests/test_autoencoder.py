@@ -61,6 +61,14 @@ def test_tables_side_by_side_train_and_are_represented_as_one(iris):
     assert apart.n_features_in_ == 4
     latent = represent(whole, X)
     assert_array_equal(represent(apart, Joined(parts)), latent)
+    # Of parts that nobody reads again, one as wide holds the same.
+    wide = [parts[0], np.hstack([parts[1]] * 2)]
+    encoder = AutoencoderTransformer(6, max_epochs=1, random_state=0).fit(Joined(wide))
+    fresh = represent(encoder, Joined(wide))
+    overwritten = represent(encoder, Joined(wide), spent=True)
+    assert_array_equal(overwritten, fresh)
+    assert np.shares_memory(overwritten, wide[1])
+    assert not np.shares_memory(fresh, wide[1])
     # In single precision, and so not to the last bit what is served.
     assert_allclose(latent, whole.transform(X), rtol=1e-4, atol=1e-5)
 

@@ -497,7 +497,7 @@ class EncoderEvaluationDisplay:
         return self
 
 
-def represent(encoder, inputs):
+def represent(encoder, inputs, spent=False):
     """What a fitted autoencoder makes of rows, in single precision.
 
     For models that learn from it, which takes half of the time; those who are served
@@ -509,13 +509,18 @@ def represent(encoder, inputs):
         Fitted.
     inputs : ndarray or Joined of shape (n_rows, n_features)
         Finite numbers.
+    spent : bool, default=False
+        Whether nobody reads joined inputs after this, so that the latent vectors may
+        take the place of a part that is as wide.
 
     Returns
     -------
     latent : ndarray of shape (n_rows, n_components), dtype float32
     """
     inputs = tensor(_dense(inputs))
-    latent = torch.empty(len(inputs), encoder.module_.encoder[-2].out_features)
+    shape = len(inputs), encoder.module_.encoder[-2].out_features
+    fitting = [part for part in inputs.parts if part.shape == shape] if spent else []
+    latent = fitting[0] if fitting else torch.empty(shape)
     with torch.inference_mode():
         for start, values in zip(
             range(0, len(inputs), _FEW_ROWS), inputs.split(_FEW_ROWS), strict=True

@@ -19,7 +19,7 @@ from skvfl.apc._autoencoder import AutoencoderTransformer, represent
 from skvfl.apc._regression import begins_near, fit_from_near
 from skvfl.exceptions import InvalidOutputError, SettingsError, ShareableError
 from skvfl.federation import Holding, Party, Settings, operation, serving
-from skvfl.federation._party import bare, run
+from skvfl.federation._party import bare, giving, run
 from skvfl.nn._steps import PIECE, Joined
 from skvfl.partition._preprocessing import PartyPreprocessor
 
@@ -190,7 +190,7 @@ class EncoderParty(Party):
             block = _safe_indexing(block, np.flatnonzero(rows))
         self.hold(OwnTable(bare(block), aligned[rows]))
 
-    @operation
+    @giving
     def encode(self):
         """Train the encoder on all rows held; representation of the aligned ones."""
         table = self.held(OwnTable)
@@ -223,8 +223,8 @@ class EncoderParty(Party):
     def _send(self, inputs, encode):
         sent = encode(self._encoder, inputs, "local_encoder")
         # Encoders of the user's own may compute in double precision, and twice the
-        # bytes would tell the receiver nothing.
-        return sent.astype(np.float32, copy=False)
+        # bytes would tell the receiver nothing. They may keep what they return, too.
+        return sent.astype(np.float32, copy=not _is_ours(self._encoder))
 
 
 class ActiveParty(EncoderParty):
@@ -316,12 +316,11 @@ class ActiveParty(EncoderParty):
         # read.
         if is_classifier(self._model):
             self._classes = np.unique(lessons.labels[lessons.labelled])
-        joint = self._join() if self.holds(Received) else None
         if self._inference == "joint":
             aligned = self.held(OwnTable).aligned
-            self.estimator = self._fit_model(self._model, joint, aligned)
+            self.estimator = self._fit_model(self._model, self._join(), aligned)
         else:
-            self.estimator = self._fit_alone(joint)
+            self.estimator = self._fit_alone()
         return self.estimator["scale"].n_features_in_
 
     @serving
@@ -383,15 +382,18 @@ class ActiveParty(EncoderParty):
         if _is_ours(encoder) and not _is_watched(encoder):
             # Nor are they copied: a batch is joined when it is taken.
             received = Joined(received)
-        else:
-            received = np.hstack(received)
+            encoder.fit(received)
+            # Nobody else has what was sent: see ``_send``.
+            return represent(encoder, received, spent=True)
+        received = np.hstack(received)
         # On aligned rows only: of others the joint representation does not exist.
         encoder.fit(received)
         return _learnt(encoder, received, "joint_encoder")
 
-    def _fit_alone(self, joint):
+    def _fit_alone(self):
         """Pipeline from this party's columns to predictions."""
         table = self.held(OwnTable)
+        joint = self._join() if self.holds(Received) else None
         # Where the party has sent something, its transformer is fitted already.
         if joint is None:
             inputs = run(self._transformer.fit_transform, table.block)

@@ -106,6 +106,31 @@ def serving(method: _Method) -> _Method:
     return operation(method)
 
 
+def giving(method: _Method) -> _Method:
+    """Mark an operation whose reply is new and which the party keeps no part of.
+
+    Within one process it is then handed over: what is many times a table would
+    otherwise be there twice while it is copied.
+
+    Parameters
+    ----------
+    method : callable
+        As for :func:`operation`, which is implied.
+
+    Returns
+    -------
+    method : callable
+        The same.
+    """
+    method.__skvfl_gives__ = True  # type: ignore[attr-defined]
+    return operation(method)
+
+
+def gives(kind: type, operation: str) -> bool:
+    """Whether parties of a class keep no part of what they reply to an operation."""
+    return getattr(getattr(kind, operation, None), "__skvfl_gives__", False)
+
+
 def serves(kind: type, operation: str) -> bool:
     """Whether parties of a class offer an operation when rows are to be predicted."""
     return getattr(getattr(kind, operation, None), "__skvfl_serves__", False)

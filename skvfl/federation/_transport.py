@@ -14,7 +14,7 @@ from skvfl.exceptions import PartyError
 from skvfl.federation import _wire
 from skvfl.federation._log import CommunicationLog
 from skvfl.federation._member import OPEN, Member
-from skvfl.federation._party import Party, SealedParty
+from skvfl.federation._party import Party, SealedParty, gives
 from skvfl.federation._replies import (
     ANYTHING,
     NOTHING,
@@ -516,6 +516,8 @@ def answer(
     # As below, for most operations.
     if reply is None:
         return ["ok", None], _NO_REPLY
+    made = party.party if isinstance(party, Member) else party
+    copy = copy and not gives(type(made), operation)
     try:
         return _wire.deliver(["ok", reply], copy=copy)
     except TypeError as exc:

@@ -15,6 +15,7 @@ from skvfl.exceptions import (
     PartyValueError,
 )
 from skvfl.federation import Holding, Party, TransformerParty, operation
+from skvfl.federation._party import giving
 
 CANARY = "4711-canary"
 
@@ -251,6 +252,19 @@ def test_reply_gives_no_hold_of_the_partys_memory(careless, block):
     assert reply.base is None
     reply[:] = -1
     assert careless.ask("bank", "slice_of_block").tolist() == [[1, 2], [4, 5]]
+
+
+class Generous(Party):
+    @giving
+    def ones(self):
+        self.given = np.ones(3)
+        return self.given
+
+
+def test_what_a_party_gives_is_not_copied():
+    party = Generous("bank")
+    with LocalTransport().connect([party], CommunicationLog()) as session:
+        assert session.ask("bank", "ones") is party.given
 
 
 def test_request_gives_no_hold_of_the_callers_memory(careless):
