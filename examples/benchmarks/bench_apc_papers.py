@@ -1,8 +1,9 @@
 """The APC-VFL paper's figures 6 and 7 and Table III, and where distillation pays.
 
-Prints one JSON object per line. A full run also records the lines in
-``docs/benchmarks/apc_papers.jsonl`` and writes the page of the benchmarks that shows
-them. Needs adult in the folder that the environment variable SKVFL_DATA names.
+Prints one JSON object per line. A full run also appends the lines to
+``docs/benchmarks/apc_papers.jsonl``, goes on where that record ends, and writes the
+page of the benchmarks that shows them. Needs adult in the folder that the environment
+variable SKVFL_DATA names.
 
     python bench_apc_papers.py [--quick | --write-docs]
 """
@@ -18,11 +19,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from _aligned_page import aligned_fields, papers
-from _measure import machine, ratio, timed
+from _measure import machine, ratio, streams, timed
 from _page import MINUS, listing, met, signed, table, write
-from _record import command, one, read, run, select
+from _record import command, keep_newest, newest, one, read, resume, select
 from _seeds import half_interval
 from _torch import perceptron
+from _vfedtrans import VFedTrans, bytes_sent, federated_svd
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -51,7 +53,13 @@ TRAINING = {"max_epochs": 50, "batch_size": 32}
 LOCAL, ABLATION = "Local", "Ablation"
 MSE, MAE = "APC-VFL (MSE)", "APC-VFL (MAE)"
 UNTRAINED, SHUFFLED = "Untrained encoder", "Shuffled targets"
-METHODS = [LOCAL, ABLATION, MSE, MAE, UNTRAINED, SHUFFLED]
+# Weight λ of the distance from U: as of all the paper's experiments, and two of ours.
+VFEDTRANS = {
+    "VFedTrans": 0.01,
+    "VFedTrans, λ = 1 (ours)": 1.0,
+    "VFedTrans, λ = 0 (ours)": 0.0,
+}
+METHODS = [LOCAL, ABLATION, MSE, MAE, *VFEDTRANS, UNTRAINED, SHUFFLED]
 LOCAL_TIGHT = "Local, C = 0.1"
 PREDICTION = 'APC-VFL, distillation="prediction"'
 CANCER, ADULT, NARROW = "breast cancer", "adult", "adult, three columns"
@@ -162,6 +170,8 @@ def split_columns(X, n_active):
 
 def encoders(method, parties, seed):
     """Return the estimator whose representation is judged."""
+    if method in VFEDTRANS:
+        return VFedTrans(parties, VFEDTRANS[method], seed, **TRAINING)
     params = {"distillation": None} if method in (ABLATION, UNTRAINED) else {}
     if method == UNTRAINED:
         params["active_encoder"] = Autoencoder(max_epochs=1, lr=1e-12)
@@ -172,10 +182,13 @@ def encoders(method, parties, seed):
     return federation(parties, seed, TRAINING, **params)
 
 
-def figures(plan):
+def figures(plan, done=()):
     """Figures 6 and 7: breast cancer, 500 rows of which 100 are aligned, 62 unseen."""
     X, y = breast_cancer()
+    last = {"table": "figures", "rows": "unseen", "method": METHODS[-1]}
     for n_active in plan.columns:
+        if key({**last, "active": n_active}) in done:
+            continue
         parties = split_columns(X, n_active)
         runs = {"federated": defaultdict(list), "unseen": defaultdict(list)}
         distance = defaultdict(list)
@@ -212,19 +225,41 @@ def figures(plan):
                     variance = np.square(target - target.mean(0)).sum()
                     distance[method].append(float(error / variance))
         for rows, by_method in runs.items():
-            for line in gains(by_method):
+            for line in gains(by_method, (LOCAL, ABLATION, MSE)):
                 line = {"table": "figures", "active": n_active, "rows": rows, **line}
                 if line["method"] in distance:
                     line["unexplained"] = round(np.mean(distance[line["method"]]), 3)
                 yield line
 
 
-def few_labels(name, X, y, parties, seeds, n_rows, counts, n_test):
+def traffic(seed=0):
+    """Bytes of FedSVD beside those of APC-VFL, and how exact FedSVD's U is."""
+    X, _ = breast_cancer()
+    known = np.random.default_rng(seed).permutation(len(X))[:100]
+    # As in figures 6 and 7, and as in Table II on covtype.
+    widths = {100: (5, 25), 2_500: (5, 49), 10_000: (5, 49)}
+    for n_aligned, each in widths.items():
+        line = {"table": "fedsvd", "aligned": n_aligned, "columns": each}
+        line |= bytes_sent(n_aligned, each)
+        yield line | {"APC-VFL": 4 * 256 * n_aligned}
+    pooled = PartyPreprocessor(dtype="float64").fit_transform(X.iloc[known])
+    blocks = np.split(pooled, [5], axis=1)
+    masked, _ = federated_svd(blocks, np.random.default_rng(seed))
+    plain = np.linalg.svd(pooled, full_matrices=False)[0]
+    # Signs are arbitrary.
+    difference = np.abs(np.abs(masked) - np.abs(plain)).max()
+    yield {"table": "lossless", "aligned": len(known), "difference": difference}
+
+
+def few_labels(name, X, y, parties, seeds, n_rows, counts, n_test, done=()):
     """Gain of the prediction of a teacher on all columns over the labels alone.
 
     All rows are aligned; the first so many have a label.
     """
     own = next(iter(parties.values()))
+    about = {"table": "labels", "data": name, "rows": n_rows, "active": len(own)}
+    if key({**about, "labels": counts[-1], "method": PREDICTION}) in done:
+        return
     active = PartyPreprocessor().fit_transform(X[own])
     by_count = {n: defaultdict(list) for n in counts}
     for seed in range(seeds):
@@ -242,9 +277,8 @@ def few_labels(name, X, y, parties, seeds, n_rows, counts, n_test):
             runs[ABLATION].append(100 * ablation(vfl, X, y, taught, test))
             runs[PREDICTION].append(100 * vfl.score(X.iloc[test], y[test]))
     for n, runs in by_count.items():
-        about = {"data": name, "labels": n, "rows": n_rows, "active": len(own)}
         for line in gains(runs):
-            yield {"table": "labels", **about, **line}
+            yield {**about, "labels": n, **line}
 
 
 def ablation(vfl, X, y, taught, test):
@@ -254,12 +288,16 @@ def ablation(vfl, X, y, taught, test):
     return classifier().fit(seen, y[taught]).score(fresh, y[test])
 
 
-def overlap(X, y, parties, plan):
+def overlap(X, y, parties, plan, done=()):
     """Gain by the share of rows that the passive parties hold, on adult.
 
     Labelled rows are aligned first. All methods have the same rows and labels.
     """
     n_rows = plan.rows // 2
+    about = {"table": "overlap", "rows": n_rows}
+    last = {**about, "labels": n_rows, "share": plan.shares[-1], "method": MSE}
+    if key(last) in done:
+        return
     active = PartyPreprocessor().fit_transform(X[next(iter(parties.values()))])
     every = {at: defaultdict(list) for at in product((100, n_rows), plan.shares)}
     for seed in range(plan.overlap):
@@ -281,16 +319,18 @@ def overlap(X, y, parties, plan):
             vfl.fit(table, y[known], **known_of)
             runs[MSE].append(100 * vfl.score(tested, y[test]))
     for (n, share), runs in every.items():
-        about = {"share": share, "labels": n, "rows": n_rows}
         for line in gains(runs):
-            yield {"table": "overlap", **about, **line}
+            yield {**about, "share": share, "labels": n, **line}
 
 
-def joint_inference(plan, counts=(250, 200, 150, 100)):
+def joint_inference(plan, counts=(250, 200, 150, 100), done=()):
     """Table III: the joint representation against SplitNN, all rows aligned."""
     X, y = breast_cancer()
     parties = split_columns(X, 5)
     for n_aligned in counts:
+        last = {"table": "joint", "aligned": n_aligned, "method": "APC-VFL, joint"}
+        if key(last) in done:
+            continue
         runs, messages = defaultdict(list), {}
         for seed in range(plan.table):
             rows = np.random.default_rng(seed).permutation(len(y))
@@ -381,25 +421,37 @@ def speed(plan):
     }
 
 
-def measure(quick):
-    """Yield every line."""
+def key(line):
+    """What a line is about, and the streams that it is made with."""
+    names = ("table", "data", "labels", "share", "active", "aligned", "rows", "method")
+    return (*map(line.get, names), line.get("streams") or streams())
+
+
+def measure(quick, done):
+    """Yield every line that is not done; of what is taken together, all or none."""
     plan = QUICK if quick else Plan()
     where = machine(quick, "torch", "scikit-learn")
-    yield {"table": "machine", **where, "plan": plan._asdict(), "training": TRAINING}
-    yield from speed(plan)
+    first = {"table": "machine", **where, "plan": plan._asdict(), "training": TRAINING}
+    if key(first) not in done:
+        yield first
+    for line in traffic():
+        if key(line) not in done:
+            yield line
+    yield from joint_inference(plan, done=done)
+    yield from figures(plan, done)
     X, y = breast_cancer()
     sizes = plan.cancer_labels, 300, (20, 50, 300), 269
-    yield from few_labels(CANCER, X, y, split_columns(X, 5), *sizes)
-    yield from joint_inference(plan)
-    yield from figures(plan)
+    yield from few_labels(CANCER, X, y, split_columns(X, 5), *sizes, done)
     adult = load("adult")
     X, y = adult.data, np.asarray(adult.target)
     others = [c for c in X.columns if c not in ADULT_ACTIVE]
     narrow = {"active": ADULT_ACTIVE, "passive": others}
     sizes = plan.adult_labels, plan.rows, (50, 100, 300, plan.rows), 10_000
     for name, parties in ((ADULT, adult.parties), (NARROW, narrow)):
-        yield from few_labels(name, X, y, parties, *sizes)
-    yield from overlap(X, y, adult.parties, plan)
+        yield from few_labels(name, X, y, parties, *sizes, done)
+    yield from overlap(X, y, adult.parties, plan, done)
+    if key({"table": "speed", "rows": 20_000}) not in done:
+        yield from speed(plan)
 
 
 def gain(line, baseline=LOCAL):
@@ -549,7 +601,7 @@ def joint_table(lines):
 def verdict(lines):
     """Say what the figures show, from the recorded numbers."""
     shown = select(lines, table="figures")
-    methods = (MSE, MAE, UNTRAINED, SHUFFLED)
+    methods = (MSE, MAE, *VFEDTRANS, UNTRAINED, SHUFFLED)
     above = {}
     for method in methods:
         found = [x["gain"][ABLATION] for x in select(shown, method=method)]
@@ -568,8 +620,59 @@ def verdict(lines):
     )
 
 
+def rivals(lines):
+    """Say how far VFedTrans is behind APC-VFL (MSE), from the recorded numbers."""
+    said = []
+    for method in VFEDTRANS:
+        found = [x["gain"][MSE] for x in select(lines, table="figures", method=method)]
+        low, high = (signed(f(g["mean"] for g in found), 1) for f in (min, max))
+        below = sum(g["mean"] < -g["half"] for g in found)
+        above = sum(g["mean"] > g["half"] for g in found)
+        said.append(
+            f"*{method}* {low} to {high} points, its interval below APC-VFL in {below} "
+            f"and above it in {above} of {len(found)} settings"
+        )
+    return f"Against APC-VFL (MSE), seed by seed: {'; '.join(said)}."
+
+
+def traffic_table(lines):
+    """Return what FedSVD sends, by what it is."""
+
+    def size(name):
+        return lambda line: f"{line[name] / 1e3:,.0f}"
+
+    parts = {"masks": "masks", "masked tables": "tables", "U": "representation"}
+    return table(
+        "kB that cross before the active party is alone, estimated",
+        select(lines, table="fedsvd"),
+        {
+            "Aligned rows": "{aligned:,}",
+            "Columns": "{columns[0]} + {columns[1]}",
+            **{f"FedSVD: {words}": size(of) for words, of in parts.items()},
+            "APC-VFL: representations": size("APC-VFL"),
+        },
+    )
+
+
+def of_streams(lines):
+    """Say which tables are recorded with which streams."""
+    by_streams = defaultdict(list)
+    for of, words in {
+        "figures": "figures 6 and 7",
+        "joint": "Table III",
+        "labels": "few labels",
+        "overlap": "overlap",
+        "speed": "speed",
+    }.items():
+        named = {line["streams"] for line in select(lines, table=of)}
+        by_streams[" and ".join(f"``{each}``" for each in sorted(named))].append(words)
+    said = "; ".join(f"{k} for {', '.join(v)}" for k, v in by_streams.items())
+    return f"Streams of random numbers, see :ref:`records`: {said}."
+
+
 def write_page(lines):
     """Write the page of the benchmarks."""
+    lines = newest(lines, key)
     machine, fast = one(lines, table="machine"), one(lines, table="speed")
     distilled = select(lines, table="figures", rows="federated", method=MSE)
     write(
@@ -580,6 +683,10 @@ def write_page(lines):
         federated=figure_table(lines, "federated"),
         unseen=figure_table(lines, "unseen"),
         verdict=textwrap.fill(verdict(lines), 86),
+        rivals=textwrap.fill(rivals(lines), 86, break_on_hyphens=False),
+        traffic=traffic_table(lines),
+        streams=textwrap.fill(of_streams(lines), 86),
+        difference=f"{one(lines, table='lossless')['difference']:.0e}",
         unexplained=" / ".join(f"{line['unexplained']:.2f}" for line in distilled),
         cancer=label_table(lines, CANCER),
         adult=label_table(lines, ADULT),
@@ -594,4 +701,7 @@ def write_page(lines):
 
 
 if __name__ == "__main__":
-    run(command(__doc__).parse_args(), "apc_papers", measure, write_page)
+    options = command(__doc__).parse_args()
+    resume(options, "apc_papers", measure, key, write_page)
+    if not (options.quick or options.write_docs):
+        keep_newest("apc_papers", key)

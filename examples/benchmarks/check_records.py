@@ -197,9 +197,9 @@ def fedonce_papers():
 
 
 def apc_aligned():
-    """The paper's methods with 1,000 aligned rows, one seed."""
+    """The paper's methods and the tuned encoder with 1,000 aligned rows, one seed."""
     script = bench("apc_aligned")
-    ours = (script.PERCEPTRON, script.WIDE)
+    ours = (script.PERCEPTRON, script.WIDE, script.SENT, script.LARGE)
     line = {"table": "aligned", "aligned": 1_000, "seed": 0}
     done = {script.key(line | {"method": method}) for method in ours}
     yield from script.table_two(1_000, 0, script.TRAINING, done)
