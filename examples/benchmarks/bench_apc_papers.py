@@ -657,14 +657,14 @@ def traffic_table(lines):
 def of_streams(lines):
     """Say which tables are recorded with which streams."""
     by_streams = defaultdict(list)
-    for of, words in {
-        "figures": "figures 6 and 7",
-        "joint": "Table III",
-        "labels": "few labels",
-        "overlap": "overlap",
-        "speed": "speed",
+    for words, where in {
+        "figures 6 and 7": {"table": "figures"},
+        "Table III": {"table": "joint"},
+        **{f"few labels of {data}": {"data": data} for data in (CANCER, ADULT, NARROW)},
+        "overlap": {"table": "overlap"},
+        "speed": {"table": "speed"},
     }.items():
-        named = {line["streams"] for line in select(lines, table=of)}
+        named = {line["streams"] for line in select(lines, **where)}
         by_streams[" and ".join(f"``{each}``" for each in sorted(named))].append(words)
     said = "; ".join(f"{k} for {', '.join(v)}" for k, v in by_streams.items())
     return f"Streams of random numbers, see :ref:`records`: {said}."
