@@ -231,7 +231,7 @@ def test_all_that_others_see_follows_from_the_labels_that_were_drawn(
     _, y = table
     others = np.random.default_rng(1).permutation(y)
     drawn = np.random.default_rng(2).permutation(y).astype(np.int64)
-    monkeypatch.setattr("skvfl.splitnn._parties.drawn_classes", lambda *_: drawn)
+    monkeypatch.setattr("skvfl.splitnn._active.drawn_classes", lambda *_: drawn)
     private = clone(PRIVATE[name]).set_params(label_epsilon=1.0)
     assert received(table, y, private) == received(table, others, private)
     open_one = private.set_params(label_epsilon=None)
@@ -247,7 +247,7 @@ def test_labels_of_other_rows_are_drawn_anew_with_the_same_seed(table, monkeypat
         lies.append(shown != codes)
         return shown
 
-    monkeypatch.setattr("skvfl.splitnn._parties.drawn_classes", spy)
+    monkeypatch.setattr("skvfl.splitnn._active.drawn_classes", spy)
     # Of one class, so that labels alone would not tell the fits apart, as where rows
     # are sorted by class.
     order = np.argsort(y, kind="stable")

@@ -315,10 +315,10 @@ def test_a_warm_start_of_fedonce_sends_the_same_again():
 @pytest.mark.parametrize(
     ("estimator", "kind", "operation"),
     [
-        (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "evaluate"),
+        (SplitNNClassifier, "skvfl.splitnn._active.TopParty", "evaluate"),
         (SplitNNClassifier, "skvfl.splitnn._parties.BottomParty", "represent"),
-        (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "remember"),
-        (SplitNNClassifier, "skvfl.splitnn._parties.TopParty", "recall"),
+        (SplitNNClassifier, "skvfl.splitnn._active.TopParty", "remember"),
+        (SplitNNClassifier, "skvfl.splitnn._active.TopParty", "recall"),
         (VFedSecClassifier, "skvfl.vfedsec._protocol.SecureServer", "evaluate"),
         (TabVFLClassifier, "skvfl.tabvfl._host.HostParty", "evaluate"),
         (FedOnceClassifier, "skvfl.fedonce._host.HostParty", "end_training"),

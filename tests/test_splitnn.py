@@ -19,7 +19,7 @@ from skvfl.federation import Labels
 from skvfl.nn import ConvolutionalBottom
 from skvfl.nn._build import FusedAdam
 from skvfl.nn._steps import batch_bounds, public_order, tensor
-from skvfl.splitnn._parties import AGGREGATIONS
+from skvfl.splitnn._active import AGGREGATIONS
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ from skvfl.nn._labels import Codec, Lessons
 from skvfl.nn._private import PrivateSteps, PrivateTraining
 from skvfl.nn._steps import TINY, public_order, tensor
 from skvfl.nn._training import Training
-from skvfl.splitnn._parties import Inputs, TopParty
+from skvfl.splitnn._active import TopParty
+from skvfl.splitnn._parties import Inputs
 
 
 @dataclass

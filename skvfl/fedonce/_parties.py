@@ -21,7 +21,8 @@ from skvfl.nn._explicit import trainer
 from skvfl.nn._private import PrivateSGD, PrivateSteps
 from skvfl.nn._steps import check_parameters, public_order, tensor
 from skvfl.privacy import SampledGaussian
-from skvfl.splitnn._parties import GradientNoise, Inputs, SplitParty
+from skvfl.splitnn._active import GradientNoise
+from skvfl.splitnn._parties import Inputs, SplitParty
 from skvfl.splitnn._parties import Training as Optimizing
 
 

@@ -22,7 +22,8 @@ from skvfl.federation._replies import NUMBER, OWN_WIDTH, Rows, learnt, rows_of
 from skvfl.federation._transport import check_finite_rows, check_rows
 from skvfl.nn._steps import batch_bounds, epoch_loss, has_stalled, n_held_out
 from skvfl.nn._training import check_finite
-from skvfl.splitnn._parties import AGGREGATIONS, ActiveSettings, PassiveSettings
+from skvfl.splitnn._active import AGGREGATIONS, ActiveSettings
+from skvfl.splitnn._parties import PassiveSettings
 
 
 def split_epoch(session, active, passive, widths, batches):

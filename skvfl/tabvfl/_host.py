@@ -17,12 +17,8 @@ from skvfl.nn._tabnet import (
     explain,
     normal_linear,
 )
-from skvfl.splitnn._parties import (
-    Epoch,
-    GradientNoise,
-    LabelBudget,
-    labels_to_learn,
-)
+from skvfl.splitnn._active import GradientNoise, LabelBudget, labels_to_learn
+from skvfl.splitnn._parties import Epoch
 from skvfl.tabvfl._parties import GuestParty, GuestSettings, Training, go_back, step
 
 

@@ -18,7 +18,7 @@ from skvfl.nn._steps import (
     public_order,
     tensor,
 )
-from skvfl.splitnn._parties import AGGREGATIONS
+from skvfl.splitnn._active import AGGREGATIONS
 
 
 @pytest.mark.parametrize(
