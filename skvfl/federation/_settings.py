@@ -147,8 +147,7 @@ def in_words(value: Any) -> Any:
     # Before the kinds of numbers, which take long to rule out: every member is told of
     # all others. Names are their own words, and are not listed anew for each member.
     if type(value) is list:
-        names = {*map(type, value)} == {str}
-        return value if names else [in_words(each) for each in value]
+        return value if _are_names(value) else [in_words(each) for each in value]
     if isinstance(value, np.bool_ | Integral | Real):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, tuple):
@@ -183,6 +182,10 @@ def in_words(value: Any) -> Any:
     return {"name": _name_of(kind), "params": in_words(params)}
 
 
+def _are_names(values: list[Any]) -> bool:
+    return {*map(type, values)} == {str}
+
+
 def from_words(words: Any) -> Any:
     """The object that :func:`in_words` put into words.
 
@@ -192,8 +195,7 @@ def from_words(words: Any) -> Any:
         If a name is not registered here.
     """
     if isinstance(words, list):
-        names = {*map(type, words)} == {str}
-        return words if names else [from_words(each) for each in words]
+        return words if _are_names(words) else [from_words(each) for each in words]
     if not isinstance(words, dict):
         return words
     keys = sorted(words)

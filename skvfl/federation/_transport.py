@@ -407,8 +407,8 @@ class Transport(ABC):
 class LocalTransport(Transport):
     """All parties in this process; the default.
 
-    Everything is delivered as the wire would deliver it: copied, and with the same
-    types.
+    Everything is delivered as the wire would deliver it: with the same types, and
+    copied, unless the sender keeps no part of it.
 
     See Also
     --------
@@ -513,7 +513,7 @@ def answer(
 ) -> tuple[list[Any], Measure]:
     """A party's answer to a request as the wire delivers it, and what it measures."""
     reply = party.perform(operation, arguments)
-    # As below, for most operations.
+    # Most operations answer nothing, and what that measures is known.
     if reply is None:
         return ["ok", None], _NO_REPLY
     made = party.party if isinstance(party, Member) else party

@@ -19,10 +19,8 @@ from skvfl.nn._build import FusedAdam
 
 _OPS = torch.ops.aten
 # Looked up once, as every look among these takes a part of the time of a call.
-_NLL_LOSS, _NLL_LOSS_BACKWARD = (
-    _OPS.nll_loss_forward.default,
-    _OPS.nll_loss_backward.default,
-)
+_NLL_LOSS = _OPS.nll_loss_forward.default
+_NLL_LOSS_BACKWARD = _OPS.nll_loss_backward.default
 _OF_RELU = _OPS.threshold_backward.grad_input
 _OF_TANH = _OPS.tanh_backward.grad_input
 _OF_SELU = _OPS.elu_backward.grad_input

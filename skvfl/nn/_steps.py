@@ -238,7 +238,7 @@ def check_parameters(module):
 
 def public_order(seed, n_rows):
     """Order of rows that everybody who knows the seed agrees on."""
-    return torch.from_numpy(np.random.default_rng(seed).permutation(n_rows))
+    return np.random.default_rng(seed).permutation(n_rows)
 
 
 def take(values, rows):

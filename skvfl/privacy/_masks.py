@@ -129,7 +129,7 @@ class Masker:
         self._server = server
         # Clients sign what they agreed on: a server that shortens the list gets no
         # valid tag.
-        self._terms = _terms(tuple(clients), *_size(fixed_point), purpose)
+        self._terms = _terms(clients, fixed_point, purpose)
 
     def mask(
         self,
@@ -287,7 +287,7 @@ class Aggregator:
         self._clients = list(clients)
         self._fixed_point = fixed_point
         self._purpose = purpose
-        self._terms = _terms(tuple(clients), *_size(fixed_point), purpose)
+        self._terms = _terms(clients, fixed_point, purpose)
         # By clients, because every cluster counts its own rounds.
         self._counted = f"{purpose} by {self._clients}"
 
@@ -464,17 +464,16 @@ def _check_neighbours(
     return near
 
 
-def _size(fixed_point: FixedPoint) -> tuple[int, int]:
-    return fixed_point.bits, fixed_point.fraction_bits
+def _terms(clients: Sequence[str], fixed_point: FixedPoint, purpose: str) -> bytes:
+    """What all have agreed on, for the tags."""
+    said = purpose, fixed_point.bits, fixed_point.fraction_bits, *clients
+    return _in_context(said)
 
 
 # Kept, because in a simulation all clients have agreed on the same.
 @lru_cache
-def _terms(
-    clients: tuple[str, ...], bits: int, fraction_bits: int, purpose: str
-) -> bytes:
-    """What all have agreed on, for the tags."""
-    return context(PROTOCOL, purpose, bits, fraction_bits, *clients)
+def _in_context(said: tuple[str | int, ...]) -> bytes:
+    return context(PROTOCOL, *said)
 
 
 def _nonce(round_id: int, tensor_id: int) -> bytes:

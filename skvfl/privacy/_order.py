@@ -53,11 +53,11 @@ class Order:
             # Boosting has iterations in place of epochs, and all rows in each.
             self.epoch += 1
         if operation in _SORTED_BY_SEED and seed is not None:
-            self._table = public_order(seed, self._n_rows).numpy()
+            self._table = public_order(seed, self._n_rows)
         elif operation == "begin_epoch":
             self.epoch += 1
             if seed is not None and self._table is not None:
-                order = public_order(seed, arguments["n_train"]).numpy()
+                order = public_order(seed, arguments["n_train"])
                 self._of_epoch = self._table[order]
         if "start" in arguments:
             order = self._table if operation in _SERVED else self._of_epoch

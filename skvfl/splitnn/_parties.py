@@ -203,7 +203,7 @@ class SplitParty(Party):
         n_train : int
             Number of rows that are trained on; the others are held out.
         """
-        self.hold(Epoch(public_order(seed, n_train).numpy()))
+        self.hold(Epoch(public_order(seed, n_train)))
         if (watch := self._watch) is not None:
             watch.begin_epoch()
         for model in self._models().values():

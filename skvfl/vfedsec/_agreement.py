@@ -259,7 +259,7 @@ class AgreedSettings(Settings):
 
 
 # Kept, because in a simulation all clients are told the same, and each would otherwise
-# hold the names of all.
+# hold the names of all. By type, as 1000 and 1000.0 are equal and are said differently.
 @lru_cache(maxsize=4, typed=True)
 def _agreed(clusters, **said):
     return Agreement({name: list(cluster) for name, cluster in clusters}, **said)
@@ -429,7 +429,6 @@ class Keys:
 
     def __post_init__(self):
         self.peers = self.agreement.peers(self.ring.name, self.seed)
-        self._members = self.agreement.everybody.keys() - {self.ring.name}
 
     def offer(self, session, epoch):
         """Public keys for each peer."""
@@ -437,7 +436,10 @@ class Keys:
         # draw another graph has other keys, and nobody confirms them.
         drawn = "" if self.seed is None else f" {self.seed.hex()}"
         keys = self.ring.public_keys(
-            self.peers, session=session + drawn, epoch=epoch, members=self._members
+            self.peers,
+            session=session + drawn,
+            epoch=epoch,
+            members=self.agreement.everybody,
         )
         return _joined(keys)
 

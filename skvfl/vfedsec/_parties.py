@@ -24,7 +24,7 @@ from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
-from skvfl.nn._steps import infer, tensor
+from skvfl.nn._steps import infer, take, tensor
 from skvfl.nn._streams import private_generator
 from skvfl.privacy import SecureAggregationError, open_ids
 from skvfl.privacy._draw import Draw
@@ -195,7 +195,7 @@ class SecureClient(Party):
         self._n_batches = n_batches
         # Of the agreement and not of a setting of its own, so that nobody is told of
         # another cluster than the others are.
-        (self._cluster,) = (c for c in agreement.clusters.values() if name in c)
+        self._cluster = agreement.cluster_of[name]
         self._begin()
 
     def _begin(self):
@@ -423,11 +423,12 @@ class SecureClient(Party):
         cut = tape = None
         if training:
             self._count_batch()
-        if positions.size and training:
-            inputs = self._inputs().index_select(0, rows)
-            cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
-        elif positions.size:
-            cut = infer(self._bottom, self._inputs().index_select(0, rows))
+        if positions.size:
+            inputs = take(self._inputs(), rows)
+            if training:
+                cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
+            else:
+                cut = infer(self._bottom, inputs)
         if training:
             self.hold(Contribution(tape, positions))
         values = _spread(cut, positions, (n_rows, self._agreement.width))
@@ -464,7 +465,7 @@ class SecureClient(Party):
                 chooser,
                 f"{self.name!r} does not hold a row that it chose",
             )
-        return torch.from_numpy(rows), positions
+        return rows, positions
 
     def _inputs(self):
         if not self.holds(Inputs):

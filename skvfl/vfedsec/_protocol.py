@@ -389,11 +389,9 @@ class Protocol:
         self._epoch = 0
         self._expected = {}
         # A client that is alone in its cluster keeps its gradient.
-        shared = server.agreement.shared.values()
-        several = {client for cluster in shared for client in cluster}
         self._gradients = {
-            name: ANYTHING if name in several else NOTHING
-            for name in server.agreement.clients
+            name: ANYTHING if len(cluster) > 1 else NOTHING
+            for name, cluster in server.agreement.cluster_of.items()
         }
 
     def open(self, n_rows, *, fitting, imputes):
