@@ -110,7 +110,7 @@ def estimators(parties, labels, seed, training):
     joint = {"inference": "joint"}
     wide = Autoencoder(512, hidden_layer_sizes=(512,), **training)
     tuned = TunedEncoder(Autoencoder(**training), labels, **training)
-    epochs, batch = training.values()
+    epochs, batch = training["max_epochs"], training["batch_size"]
     # As large as the default top of SplitNN.
     top = MLPClassifier((64,), max_iter=epochs, random_state=seed)
     settings = {"parties": parties, "random_state": seed, **training}

@@ -654,22 +654,6 @@ def traffic_table(lines):
     )
 
 
-def of_streams(lines):
-    """Say which tables are recorded with which streams."""
-    by_streams = defaultdict(list)
-    for words, where in {
-        "figures 6 and 7": {"table": "figures"},
-        "Table III": {"table": "joint"},
-        **{f"few labels of {data}": {"data": data} for data in (CANCER, ADULT, NARROW)},
-        "overlap": {"table": "overlap"},
-        "speed": {"table": "speed"},
-    }.items():
-        named = {line["streams"] for line in select(lines, **where)}
-        by_streams[" and ".join(f"``{each}``" for each in sorted(named))].append(words)
-    said = "; ".join(f"{k} for {', '.join(v)}" for k, v in by_streams.items())
-    return f"Streams of random numbers, see :ref:`records`: {said}."
-
-
 def write_page(lines):
     """Write the page of the benchmarks."""
     lines = newest(lines, key)
@@ -685,7 +669,6 @@ def write_page(lines):
         verdict=textwrap.fill(verdict(lines), 86),
         rivals=textwrap.fill(rivals(lines), 86, break_on_hyphens=False),
         traffic=traffic_table(lines),
-        streams=textwrap.fill(of_streams(lines), 86),
         difference=f"{one(lines, table='lossless')['difference']:.0e}",
         unexplained=" / ".join(f"{line['unexplained']:.2f}" for line in distilled),
         cancer=label_table(lines, CANCER),
