@@ -102,7 +102,8 @@ def gap_verdict(lines, rival):
         if method.startswith("APC-VFL")
     }
     listed = ", ".join(f"{gap} over *{method}*" for method, gap in gaps.items())
-    said = f"With {n:,} aligned rows *{rival}* is ahead by so many points: {listed}."
+    said = f"With {n:,} aligned rows *{rival}* is ahead by so many points "
+    said += f"(below zero: behind): {listed}."
     return textwrap.fill(said, 86, break_on_hyphens=False)
 
 

@@ -511,8 +511,8 @@ class ActiveParty(EncoderParty):
             labels = np.concatenate([labels, more])
         # Left out where there are none, because not every model takes weights.
         settings = {} if weights is None else {"sample_weight": weights}
-        classes = len(np.unique(labels)) if is_classifier(model) else 0
-        if dtype is np.float32 and begins_near(model, classes):
+        n_classes = len(np.unique(labels)) if is_classifier(model) else 0
+        if dtype is np.float32 and begins_near(model, n_classes):
             fit_from_near(model, known, labels, weights)
         else:
             model.fit(known, labels, **settings)

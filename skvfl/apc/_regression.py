@@ -1,4 +1,4 @@
-"""Where logistic regression on representations of many classes begins."""
+"""A start near the optimum for logistic regression of many classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from skvfl.nn._steps import PIECE
 
 # Below this there is little to gain.
 MANY_CLASSES = 30
-# What makes no other optimum, or no other than is looked for here.
+# May differ from the defaults: C, tol and max_iter are heeded here, and the others do
+# not move the optimum.
 _FREE = {"C", "max_iter", "tol", "random_state", "n_jobs", "verbose"}
 
 
@@ -40,11 +41,12 @@ def begins_near(model, n_classes):
 def fit_from_near(model, inputs, labels, weights=None):
     """Fit logistic regression, from where its own solver has nearly nothing to do.
 
-    Representations of a few columns are many and alike, and their penalised loss is
-    curved thousands of times as much in some directions as in others. Here L-BFGS walks
-    in coordinates in which it is not, as far as all classes are equally likely: it
-    takes a third of the steps. Then scikit-learn's own goes on until it has converged
-    in its own eyes.
+    Features that encoders make of a few columns are strongly correlated, so that the
+    penalised loss is curved thousands of times as much in some directions as in others.
+    L-BFGS first minimises it in coordinates of equal curvature (as it is where all
+    classes are equally likely), which takes a third of the steps; scikit-learn's own
+    solver then goes on from there until its tolerance is met. Either takes at most
+    ``max_iter`` steps.
 
     Parameters
     ----------
@@ -67,15 +69,15 @@ def fit_from_near(model, inputs, labels, weights=None):
 
     # Half of Newton's step, as the curvature falls on the way.
     start = -loss(np.zeros(loss.shape).ravel())[1] / 2
-    least = {"gtol": 0, "ftol": np.finfo(np.float32).eps, "maxiter": model.max_iter}
+    options = {"gtol": 0, "ftol": np.finfo(np.float32).eps, "maxiter": model.max_iter}
     found = minimize(
-        loss, start, jac=True, method="L-BFGS-B", callback=stop, options=least
+        loss, start, jac=True, method="L-BFGS-B", callback=stop, options=options
     )
     coefs, intercepts = loss.coefficients(found.x)
     model.set_params(warm_start=True)
     model.coef_, model.intercept_ = coefs.T.numpy(), intercepts.numpy()
     model.fit(inputs, labels, sample_weight=weights)
-    return model.set_params(warm_start=False)
+    model.set_params(warm_start=False)
 
 
 class _Loss:
@@ -101,6 +103,7 @@ class _Loss:
         sizes, directions = torch.linalg.eigh(moments)
         curvature = sizes.clamp_min(0) / n_classes + self._penalty
         self._directions = directions * curvature.rsqrt()
+        # An intercept's curvature is 1 / n_classes, and it has no penalty.
         self._height = n_classes**0.5
 
     def __call__(self, position):
