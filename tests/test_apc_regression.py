@@ -64,6 +64,27 @@ def test_ends_as_near_the_optimum(data, weighted):
     assert_allclose(found.predict_proba(X), expected, atol=0.01)
 
 
+@pytest.mark.parametrize("C", [1e20, np.inf])
+def test_directions_without_curvature_are_not_scaled_up(data, C):
+    """Where nothing is penalised and a column is constant, or twice there."""
+    X, labels, weights = data
+    X = np.column_stack([X, X[:, 0], np.zeros(len(X))]).astype(np.float32)
+    model = clone(HEAD).set_params(C=C, max_iter=1000)
+    plain = clone(model).fit(X, labels, weights)
+    fit_from_near(model, X, labels, weights)
+    losses = [loss_and_slope(each, X, labels, weights)[0] for each in (plain, model)]
+    assert losses[1] < losses[0] + HEAD.tol
+    nothing = np.zeros_like(X)
+    fit_from_near(model, nothing, labels, weights)
+    assert np.isfinite(model.predict_proba(nothing)).all()
+
+
+def test_parameters_are_refused_by_name(data):
+    X, labels, weights = data
+    with pytest.raises(ValueError, match="'C' parameter"):
+        fit_from_near(clone(HEAD).set_params(C="a"), X, labels, weights)
+
+
 def test_only_plain_logistic_regression_of_many_classes_begins_near():
     assert begins_near(HEAD, N_CLASSES)
     assert begins_near(LogisticRegression(), N_CLASSES)

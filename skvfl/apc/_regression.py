@@ -60,6 +60,7 @@ def fit_from_near(model, inputs, labels, weights=None):
     weights : ndarray of shape (n_rows,) or None, default=None
         Of the rows.
     """
+    model._validate_params()
     classes, codes = np.unique(labels, return_inverse=True)
     loss = _Loss(inputs, codes, len(classes), weights, model.C)
 
@@ -101,7 +102,11 @@ class _Loss:
         self._penalty = 1 / (C * total)
         moments = sum((x * w[:, None]).T @ x for x, _, w in self._pieces)
         sizes, directions = torch.linalg.eigh(moments)
-        curvature = sizes.clamp_min(0) / n_classes + self._penalty
+        # What is below rounding is no curvature: with a large C, which penalises
+        # nothing, a constant column would be scaled up without bounds.
+        single = torch.finfo(torch.float32)
+        sizes = sizes.clamp_min(max(single.eps * sizes[-1].item(), single.tiny))
+        curvature = sizes / n_classes + self._penalty
         self._directions = directions * curvature.rsqrt()
         # An intercept's curvature is 1 / n_classes, and it has no penalty.
         self._height = n_classes**0.5

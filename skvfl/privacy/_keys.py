@@ -440,6 +440,8 @@ class KeyRing:
         -------
         streams : list of CipherContext
         """
+        # Walked through twice; an iterator would be at its end, and no mask be added.
+        peers = list(peers)
         epoch, start = self._in_use(), nonce + bytes(8)
         opened = epoch.streams.setdefault(purpose, {})
         for peer in peers:

@@ -471,7 +471,7 @@ def _terms(clients: Sequence[str], fixed_point: FixedPoint, purpose: str) -> byt
 
 
 # Kept, because in a simulation all clients have agreed on the same.
-@lru_cache
+@lru_cache(maxsize=8)
 def _in_context(said: tuple[str | int, ...]) -> bytes:
     return context(PROTOCOL, *said)
 

@@ -471,3 +471,12 @@ def test_claims_go_upwards_for_each_purpose():
         said = f"forward: round {moment[0]}, tensor {moment[1]} is not newer than "
         assert said + "round 3, tensor 1" in str(caught.value)
     ring.claim("forward", 3, 2)
+
+
+def test_no_peer_of_an_iterator_is_left_without_a_stream():
+    rings = make_rings("bank", "clinic", "lab")
+    peers, nonce = ["clinic", "lab"], bytes(8)
+    one_by_one = [rings["bank"].stream(peer, "masks", nonce) for peer in peers]
+    expected = [stream.update(bytes(4)) for stream in one_by_one]
+    streams = rings["bank"].streams(iter(peers), "masks", nonce)
+    assert [stream.update(bytes(4)) for stream in streams] == expected
