@@ -247,7 +247,8 @@ def take(values, rows):
     Parameters
     ----------
     values : torch.Tensor
-        On the CPU.
+        On the CPU, and row by row in memory: of another one, all would be copied for
+        every batch. See :func:`by_rows`.
     rows : ndarray of int
         Their numbers.
 
@@ -269,6 +270,12 @@ def tensor(array):
     if isinstance(array, Joined | torch.Tensor):
         return array
     return shared(np.asarray(array, dtype=np.float32))
+
+
+def by_rows(array):
+    """Single-precision tensor of a table, whose rows lie together."""
+    # Transformers may write column by column, and batches are of rows.
+    return tensor(array).contiguous()
 
 
 def shared(array):

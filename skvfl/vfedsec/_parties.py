@@ -24,7 +24,7 @@ from skvfl.federation._party import run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
-from skvfl.nn._steps import infer, take, tensor
+from skvfl.nn._steps import by_rows, infer, take
 from skvfl.nn._streams import private_generator
 from skvfl.privacy import SecureAggregationError, open_ids
 from skvfl.privacy._draw import Draw
@@ -340,7 +340,7 @@ class SecureClient(Party):
             goes_on, transformer = self.take_over("_transformer"), self._transformer
             prepare = transformer.transform if goes_on else transformer.fit_transform
             inputs = run(prepare, self.held(Rows).block)
-            self.hold(Inputs(tensor(inputs)))
+            self.hold(Inputs(by_rows(inputs)))
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
             if self.name != self._agreement.active:
                 # Several biases would add up to one that each party trains, at a rate
@@ -472,7 +472,7 @@ class SecureClient(Party):
             rows = self.held(Rows)
             values = torch.empty(len(rows.ids), 0)
             if self._transformer is not None:
-                values = tensor(run(self._transformer.transform, rows.block))
+                values = by_rows(run(self._transformer.transform, rows.block))
             self.hold(Inputs(values))
         return self.held(Inputs).values
 
