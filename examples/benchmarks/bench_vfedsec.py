@@ -969,17 +969,16 @@ def write_page(lines):
 
 
 REASONS = {
+    "masks and sealed ids / total CPU": "the training around them has become faster "
+    "than they have.",
     "overhead / total CPU": "a round of the paper's linear local modules is so short "
     "(see the milliseconds below) that a handful of small cryptographic calls per "
     "message weigh as much as the training itself. A third of it is the agreement on "
     "new keys every five rounds.",
     "vFedSec epoch / unmasked": "for the same reason; what masks cost depends little "
     "on the network, so that the ratio falls as it grows.",
-    "vFedSec epoch / unmasked through autograd": "within the spread; renewed keys are "
-    "the largest part of what masks add.",
-    "exponent of CPU, 100 to 200 parties": "the number of neighbours grows as well, "
-    "from 30 to 35, so that pairs, each with its keys and masks, grow with an exponent "
-    "of 1.22 by themselves.",
+    "vFedSec epoch / unmasked through autograd": "renewed keys are the largest part of "
+    "what masks add.",
     "CKKS / masked path, end to end": "five clients' masked messages with their tags, "
     "and their sum, are held against one client under CKKS; like for like, with five "
     "clients on both sides, see the table further down.",
