@@ -55,7 +55,9 @@ methods = {
     "SplitNN": SplitNNClassifier(bottom=tile, lr=3e-3, **options),
     "vFedSec": VFedSecClassifier(bottom=tile, lr=3e-3, **options),
     "FedOnce": FedOnceClassifier(
-        guest=NoiseAsTargetsEncoder(16, module=tile), local=tile, **options
+        local_encoder=NoiseAsTargetsEncoder(16, hidden_layer_sizes=tile),
+        bottom=tile,
+        **options,
     ),
 }
 
@@ -80,8 +82,10 @@ def private_tile(n_inputs, n_outputs):
 
 methods["FedOnce, ε = 8, default guests"] = FedOnceClassifier(epsilon=8, **options)
 methods["FedOnce, ε = 8, convolutions"] = FedOnceClassifier(
-    guest=NoiseAsTargetsEncoder(16, module=private_tile, targets="projection"),
-    local=private_tile,
+    local_encoder=NoiseAsTargetsEncoder(
+        16, hidden_layer_sizes=private_tile, targets="projection"
+    ),
+    bottom=private_tile,
     epsilon=8,
     **options,
 )

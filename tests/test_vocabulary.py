@@ -1,5 +1,6 @@
 """The same thing has the same name, order and default in every constructor."""
 
+import ast
 import inspect
 import runpy
 from pathlib import Path
@@ -18,7 +19,8 @@ from skvfl import (
     VFedSecClassifier,
 )
 
-SCRIPT = Path(__file__).parents[1] / "docs" / "vocabulary.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "docs" / "vocabulary.py"
 # Other words for what has a name already.
 SYNONYMS = {
     *("seed", "rng", "epochs", "n_epochs", "max_iter", "iterations"),
@@ -55,6 +57,17 @@ def test_other_words_are_not_used(vocabulary):
     named = [getattr(skvfl, name) for name in skvfl.__all__]
     for kind in filter(inspect.isclass, named):
         assert "seed" not in inspect.signature(kind).parameters, kind
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/*.py")), ids=str)
+def test_examples_use_the_present_words(path):
+    """Former ones still work, with a warning that nobody sees in a gallery."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name = getattr(getattr(node, "func", None), "id", None)
+        if name in skvfl.__all__ and inspect.isclass(kind := getattr(skvfl, name)):
+            known = inspect.signature(kind).parameters
+            given = [each.arg for each in node.keywords if each.arg]
+            assert not set(given) - set(known), f"{name} in line {node.lineno}"
 
 
 def test_defaults_differ_for_a_reason(vocabulary):

@@ -45,7 +45,12 @@ GUEST_BARS = {"alone": 0.55, "together": 0.25}
 SIZES = (128, 2)
 LOOP = {"batch_size": 128, "lr": 1e-3}
 # The paper's table 5 for phishing, and its table 2 for the guest's layers.
-PHISHING = {"batch_size": 100, "lr": 1e-4, "weight_decay": 1e-5, "module": (30, 30)}
+PHISHING = {
+    "batch_size": 100,
+    "lr": 1e-4,
+    "weight_decay": 1e-5,
+    "hidden_layer_sizes": (30, 30),
+}
 N_PARTIES = 10
 # As many columns as the paper's widest table, which is cut among up to 200 parties.
 N_COLUMNS = 5_000
@@ -152,7 +157,7 @@ class Rows(Dataset):
 
 def reference_guest(X, epochs):
     """Train a guest by a data loader, with a matrix of costs filled row by row."""
-    sizes = [X.shape[1], *PHISHING["module"], 3]
+    sizes = [X.shape[1], *PHISHING["hidden_layer_sizes"], 3]
     network = nn.Sequential(*perceptron(sizes), nn.Tanh())
     optimizer = torch.optim.Adam(
         network.parameters(), lr=PHISHING["lr"], weight_decay=PHISHING["weight_decay"]
