@@ -59,7 +59,9 @@ def test_other_words_are_not_used(vocabulary):
         assert "seed" not in inspect.signature(kind).parameters, kind
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/*.py")), ids=str)
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("examples/**/*.py")), ids=lambda path: path.name
+)
 def test_examples_use_the_present_words(path):
     """Former ones still work, with a warning that nobody sees in a gallery."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
