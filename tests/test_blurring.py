@@ -132,7 +132,7 @@ def test_asking_again_for_the_same_model_averages_nothing_away(table):
     # Served, and gone on from, it is the same model still.
     serving = Member("shop", Holding(X), fitted=fitted)
     serving.perform("open", {"role": None})
-    order = public_order(1, n_rows).numpy()
+    order = public_order(1, n_rows)
     served = serving.perform("represent", rows)[order]
     np.testing.assert_array_equal(served, by_step[-1])
     again = noisy_member(X, fitted)
