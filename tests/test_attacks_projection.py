@@ -213,6 +213,17 @@ def test_moments_undo_a_wide_orthogonal_matrix():
     assert_nothing([score(attack, noise(view, s), truth, s) for s in SEEDS])
 
 
+def test_categories_that_are_as_rare_as_each_other_hide_no_other_column():
+    """Moments do not tell them apart, and their skewness is the largest."""
+    columns = skewed(400)
+    columns[:8] = columns[0]
+    view, truth = sent(np.hstack([columns, np.eye(400)[:, :8]]))
+    attack = MomentsAttack(moments=True, sender="other").informed(truth)
+    guess = attack.fit(view).reconstruct()
+    left = ((guess - truth)[:, :F] ** 2).mean(axis=0) / truth[:, :F].var(axis=0)
+    assert left.max() < 0.01
+
+
 @pytest.mark.parametrize("kind", ["conditioned", "gaussian"])
 def test_moments_do_not_undo_other_matrices(kind):
     view, truth = sent(skewed(600), kind)

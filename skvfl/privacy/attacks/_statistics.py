@@ -21,8 +21,7 @@ MOST_CUBED = 12
 # Logarithm of the ratio of variances that are not the same.
 OTHERS = 0.2
 SWEEPS = 20
-# Of the squared skewness that the right signs may leave unexplained: categories that are
-# as rare as each other have one variance, and moments do not tell them apart.
+# Of the squared cube roots of skewness that the right signs may leave unexplained.
 UNEXPLAINED = 0.1
 LEVELS = np.linspace(0.01, 0.99, 99)
 # Of the distance of a histogram from a normal one: what is nearer is recognised.
@@ -72,8 +71,12 @@ def from_moments(received, mean, covariance, third, rng):
     skewness = third / scale**3
     signs = search_signs(components, known / scale[:, None], skewness, rng)
     guess = components * signs @ known.T
-    left = (guess**3).mean(axis=0) / scale**3 - skewness
-    if (left**2).sum() > UNEXPLAINED * (skewness**2).sum():
+    # Cube roots, as in the search: rare categories have so much skewness that they
+    # would decide alone, and those of one frequency have one variance and are not told
+    # apart.
+    roots = np.cbrt(skewness)
+    left = np.cbrt((guess**3).mean(axis=0) / scale**3) - roots
+    if (left**2).sum() > UNEXPLAINED * (roots**2).sum():
         return None
     return mean + guess
 
