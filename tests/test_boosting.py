@@ -29,8 +29,9 @@ from skvfl import (
     VFLBoostingRegressor,
 )
 from skvfl.boosting import _histograms, _lessons
-from skvfl.boosting._histograms import Histograms
+from skvfl.boosting._histograms import Bundled, Histograms
 from skvfl.boosting._parties import PassiveSettings
+from skvfl.boosting._splits import Columns
 from skvfl.exceptions import ColumnWarning, PartyError, TrainingError
 from skvfl.federation import Holding, Member
 from skvfl.privacy import record_views
@@ -71,6 +72,14 @@ def with_gaps(load):
     return X, y
 
 
+def with_few_values(load):
+    X, y = load(return_X_y=True)
+    X = np.floor(2 * (X - X.mean(axis=0)) / X.std(axis=0)).clip(-1, 1)
+    X[:, ::2] = X[:, ::2] > 0
+    X[np.random.default_rng(0).random(len(X)) < 0.2, ::5] = np.nan
+    return X, y
+
+
 classifier = VFLBoostingClassifier(missing_rows="impute", **QUICK)
 regressor = VFLBoostingRegressor(missing_rows="impute", **QUICK)
 CASES = {
@@ -79,6 +88,8 @@ CASES = {
     "target": (regressor, load_diabetes(return_X_y=True)),
     "missing values": (classifier, with_gaps(load_breast_cancer)),
     "missing values, target": (regressor, with_gaps(load_diabetes)),
+    "few values": (classifier, with_few_values(load_breast_cancer)),
+    "few values, target": (regressor, with_few_values(load_diabetes)),
 }
 SETTINGS = {
     "default": {},
@@ -204,18 +215,32 @@ def test_numpy_adds_up_as_the_compiled_builder_does(name, monkeypatch):
     assert plain.communication_.messages == compiled.communication_.messages
 
 
-def test_sums_are_those_of_the_rows_in_each_bin():
+@pytest.mark.parametrize("missing", [4, 40, 255])
+def test_sums_are_those_of_the_rows_in_each_bin(missing):
+    # Columns of few bins are added up together, as many as fit.
     rng = np.random.default_rng(0)
-    bins = np.asfortranarray(rng.integers(0, 4, (50, 2)).astype(np.uint8))
-    first, second = rng.normal(size=(2, 50)).astype(np.float32)
-    rows = np.flatnonzero(rng.random(50) < 0.5).astype(np.uint32)
-    sums = Histograms(bins, 4, np.arange(8), first, second).add_up(rows)
-    for j in range(2):
-        for each in range(4):
-            those = rows[bins[rows, j] == each]
-            assert sums[2, 4 * j + each] == len(those)
-            assert_allclose(sums[0, 4 * j + each], first[those].sum(dtype=float))
-            assert_allclose(sums[1, 4 * j + each], second[those].sum(dtype=float))
+    n_bins = np.minimum([2, 4, 2, 1, 16, 2, 3, 60, 2, 15, 1, 2, 2, 2, 2, 5], missing)
+    has_missing = np.arange(len(n_bins)) % 3 == 0
+    bins = rng.integers(0, n_bins, (500, len(n_bins))).astype(np.uint8, order="F")
+    bins[rng.random(bins.shape) < 0.1 * has_missing] = missing
+    bins[0] = missing  # held out: nobody was told that values are missing
+    rows = np.flatnonzero(rng.random(500) < 0.5).astype(np.uint32)
+    rows = rows[rows > 0]
+    first, second = rng.normal(size=(2, 500)).astype(np.float32)
+    columns = Columns(n_bins, has_missing, np.zeros(len(n_bins), bool))
+    bundled = Bundled(bins, columns, missing)
+    assert bundled.bins.shape[1] < len(n_bins)
+    assert bundled.bins.max() <= missing
+    sums = Histograms(bundled, first, second).add_up(rows)
+    cells = [
+        rows[bins[rows, j] == each]
+        for j in range(len(n_bins))
+        for each in [*range(n_bins[j]), *[missing] * int(has_missing[j])]
+    ]
+    assert_array_equal(sums[2], [len(those) for those in cells])
+    for found, derivative in zip(sums, (first, second), strict=False):
+        expected = [derivative[those].sum(dtype=float) for those in cells]
+        assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_many_rows_are_cut_at_the_quantiles_of_some():

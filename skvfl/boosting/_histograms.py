@@ -5,9 +5,124 @@ from __future__ import annotations
 import numpy as np
 
 from skvfl._sklearn import HistogramBuilder, n_threads
+from skvfl.boosting._splits import Columns
 
 # Cells of which the sums are worth several threads.
 LARGE = 500_000
+
+
+class Bundled:
+    """Bins as they are added up: columns of few bins share one.
+
+    A bin of the shared column stands for one bin of each of its columns, so that one
+    pass over the rows adds up all of them. What a bin of theirs comes to is the sum of
+    those bins of the shared one that stand for it.
+
+    Parameters
+    ----------
+    bins : ndarray of uint8 of shape (n_rows, n_columns)
+        In column order.
+    columns : Columns
+        What the active party is told of them.
+    missing : int
+        The bin of missing values, above all others.
+
+    Attributes
+    ----------
+    bins : ndarray of uint8 of shape (n_rows, n_apart + n_bundles)
+        In column order.
+    width : int
+        Number of bins of a column.
+    """
+
+    def __init__(self, bins, columns, missing):
+        self.bins, self.width = bins, missing + 1
+        # Of all rows, also of those that trees do not learn from: compiled code writes
+        # where a row's bin says, and a bin too many would lie behind the table.
+        has_missing = (bins == missing).any(axis=0)
+        sizes = columns.n_bins + has_missing
+        bundles = _bundles(sizes.tolist(), self.width)
+        bundled = {j for bundle in bundles for j in bundle}
+        apart = [j for j in range(len(sizes)) if j not in bundled]
+        self._cells = Columns(*(each[apart] for each in columns)).cells(self.width)
+        self._n_apart = len(apart)
+        self._members = self._order = None
+        if bundles:
+            self._share(bins, columns, sizes, apart, bundles)
+
+    def _share(self, bins, columns, sizes, apart, bundles):
+        """Make the shared columns, and note where everybody's cells are found."""
+        self.bins = np.empty((len(bins), len(apart) + len(bundles)), np.uint8, "F")
+        self.bins[:, : len(apart)] = bins[:, apart]
+        widest = max(sizes[bundle].sum() for bundle in bundles)
+        # Which bins of a shared column stand for which bin of its columns.
+        self._members = np.zeros((len(bundles), self.width, widest))
+        n_cells = (columns.n_bins + columns.has_missing).tolist()
+        where, offset = {}, 0
+        for j in apart:
+            where[j] = offset
+            offset += n_cells[j]
+        for i, bundle in enumerate(bundles):
+            shared, step, first = np.zeros(len(bins), np.uint8), 1, 0
+            for j in bundle:
+                size = int(sizes[j])
+                # Missing values follow the last bin that there is.
+                shared += np.minimum(bins[:, j], int(columns.n_bins[j])) * step
+                own = np.arange(self.width) // step % size
+                members = own[:, None] == np.arange(size)
+                self._members[i, :, first : first + size] = members
+                where[j] = offset + i * widest + first
+                step, first = step * size, first + size
+            self.bins[:, len(apart) + i] = shared
+        self._order = np.concatenate(
+            [where[j] + np.arange(n) for j, n in enumerate(n_cells)]
+        )
+
+    def sums(self, table, parts):
+        """The sums of every bin that there is, in the columns' order.
+
+        Parameters
+        ----------
+        table : ndarray of shape ((n_apart + n_bundles) * width,)
+            Sums of these bins, of several parts.
+        parts : list of str
+            Names of those to take.
+
+        Returns
+        -------
+        sums : ndarray of float64 of shape (n_parts, n_cells)
+        """
+        found = table.take(self._cells)
+        sums = np.empty((len(parts), len(self._cells)))
+        for each, part in zip(sums, parts, strict=True):
+            each[:] = found[part]
+        if self._members is None:
+            return sums
+        bundles = table[self._n_apart * self.width :].reshape(-1, self.width)
+        shared = np.empty((len(bundles), len(parts), self.width))
+        for i, part in enumerate(parts):
+            shared[:, i] = bundles[part]
+        members = (shared @ self._members).swapaxes(0, 1).reshape(len(parts), -1)
+        return np.concatenate([sums, members], axis=1).take(self._order, axis=1)
+
+
+def _bundles(sizes, width):
+    """Which columns share one, whose bins are all combinations of theirs."""
+    bundles, n_bins = [], width + 1
+    # The narrowest first, of which the most share one.
+    for j in sorted(range(len(sizes)), key=sizes.__getitem__):
+        if sizes[j] ** 2 > width:
+            break
+        if n_bins * sizes[j] > width:
+            bundles.append([])
+            n_bins = 1
+        bundles[-1].append(j)
+        n_bins *= sizes[j]
+    return [bundle for bundle in bundles if len(bundle) > 1]
+
+
+# Of the compiled builder; it counts in whole numbers.
+_PARTS = {"sum_gradients": np.float64, "sum_hessians": np.float64, "count": np.uint32}
 
 
 class Histograms:
@@ -18,27 +133,27 @@ class Histograms:
 
     Parameters
     ----------
-    bins : ndarray of uint8 of shape (n_rows, n_columns)
-        In column order.
-    width : int
-        Number of bins of a column, that of missing values included.
-    cells : ndarray of int of shape (n_cells,)
-        Which bins exist, in a table of ``width`` bins for every column.
+    bundled : Bundled
+        The party's bins.
     gradients : ndarray of float32 of shape (n_rows,)
         First derivatives.
     hessians : ndarray of float32 of shape (n_rows,) or None
         Second derivatives; None where they are one.
     """
 
-    def __init__(self, bins, width, cells, gradients, hessians):
-        self._bins, self._width, self._cells = bins, width, cells
-        self._derivatives = [gradients] if hessians is None else [gradients, hessians]
-        self._builder = None
+    def __init__(self, bundled, gradients, hessians):
+        self._bundled = bundled
+        self._derivatives = {"sum_gradients": gradients}
+        if hessians is not None:
+            self._derivatives["sum_hessians"] = hessians
+        self._parts = [*self._derivatives, "count"]
+        self._n_threads, self._builder = 1, None
         if HistogramBuilder is not None:
+            self._n_threads = n_threads()
             constant = hessians is None
             ones = np.ones(1, np.float32) if constant else hessians
-            options = (width, gradients, ones, constant, n_threads())
-            self._builder = HistogramBuilder(bins, *options)
+            options = (bundled.width, gradients, ones, constant, self._n_threads)
+            self._builder = HistogramBuilder(bundled.bins, *options)
 
     def add_up(self, rows):
         """Sums of every bin over some rows.
@@ -55,29 +170,24 @@ class Histograms:
             of rows.
         """
         if self._builder is None:
-            return self._count(rows)
+            return self._bundled.sums(self._count(rows), self._parts)
         # To wake threads takes longer than to add up a small node without them.
-        is_small = len(rows) * self._bins.shape[1] < LARGE
-        self._builder.n_threads = 1 if is_small else n_threads()
+        is_small = len(rows) * self._bundled.bins.shape[1] < LARGE
+        self._builder.n_threads = 1 if is_small else self._n_threads
         # Its base is an array already; to read what it says of itself takes longer than
         # the sums of a small node.
         table = self._builder.compute_histograms_brute(rows).base.reshape(-1)
-        parts = ["sum_gradients", "sum_hessians", "count"]
-        if len(self._derivatives) == 1:
-            parts.remove("sum_hessians")
-        found = table.take(self._cells)
-        sums = np.empty((len(parts), len(self._cells)))
-        for each, part in zip(sums, parts, strict=True):
-            each[:] = found[part]
-        return sums
+        return self._bundled.sums(table, self._parts)
 
     def _count(self, rows):
-        n_columns = self._bins.shape[1]
-        sums = np.empty((len(self._derivatives) + 1, n_columns, self._width))
+        width, n_columns = self._bundled.width, self._bundled.bins.shape[1]
+        table = np.empty((n_columns, width), [*_PARTS.items()])
         # In double precision before they are added up, as the compiled builder does.
-        weights = [each[rows].astype(np.float64) for each in self._derivatives]
-        for j in range(n_columns):
-            bins = self._bins[rows, j]
-            for part, weight in enumerate([*weights, None]):
-                sums[part, j] = np.bincount(bins, weight, self._width)
-        return sums.reshape(len(sums), -1)[:, self._cells]
+        weights = {
+            part: each[rows].astype(np.float64)
+            for part, each in self._derivatives.items()
+        }
+        for line, bins in zip(table, self._bundled.bins.T, strict=True):
+            for part in self._parts:
+                line[part] = np.bincount(bins[rows], weights.get(part), width)
+        return table.reshape(-1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from skvfl.boosting._columns import Bins, TreeColumns
 from skvfl.boosting._growing import Growing
-from skvfl.boosting._histograms import Histograms
+from skvfl.boosting._histograms import Bundled, Histograms
 from skvfl.boosting._lessons import Lessons
 from skvfl.boosting._splits import Columns
 from skvfl.boosting._trees import Forest
@@ -20,14 +20,14 @@ from skvfl.federation import Holding, Party, Settings, operation, serving
 
 @dataclass
 class Binned:
-    """The bin of each of the party's cells, which bins exist, and what is learnt from.
+    """The bin of each of the party's cells, and what is learnt from.
 
     ``rows`` are positions of those that trees learn from.
     """
 
     after: ClassVar = "prepare"
     bins: np.ndarray
-    cells: np.ndarray
+    bundled: Bundled
     rows: np.ndarray
 
 
@@ -185,7 +185,7 @@ class TreeParty(Party):
         bins = fit(block.block)
         missing = (bins[some] == self._bins.missing).any(axis=0)
         columns = Columns(self._bins.n_bins, missing, self._bins.categorical)
-        self.hold(Binned(bins, columns.cells(self._bins.missing + 1), rows))
+        self.hold(Binned(bins, Bundled(bins, columns, self._bins.missing), rows))
         return columns._asdict()
 
     @operation
@@ -209,9 +209,8 @@ class TreeParty(Party):
         for each in (*gradients, *(h for h in seconds if h is not None)):
             if each.dtype != np.float32 or each.shape != (n_rows,):
                 raise SettingsError("derivatives are not one number for each row")
-        width = self._bins.missing + 1
         histograms = [
-            Histograms(held.bins, width, held.cells, *pair)
+            Histograms(held.bundled, *pair)
             for pair in zip(gradients, seconds, strict=True)
         ]
         self.hold(Slopes(histograms))
