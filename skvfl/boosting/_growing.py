@@ -103,7 +103,8 @@ class Growing:
     def _stack(self, sums):
         """Everybody's sums side by side, and a cell of zeros behind them."""
         n_nodes, n_parts = len(self._asked), self._n_parts
-        whole = np.zeros((n_nodes, n_parts, self._search.n_cells + 1))
+        whole = np.empty((n_nodes, n_parts, self._search.n_cells + 1))
+        whole[:, :, -1] = 0
         start = 0
         for name in self._names:
             stop = start + self._n_cells[name]
@@ -117,32 +118,32 @@ class Growing:
         for (growth, parent, node, sibling), summed in zip(
             self._asked, stacked, strict=True
         ):
-            node.sums = summed
+            whole = None
             if parent is None:
                 node.totals = self._totals(summed, len(node.rows))
                 if self._limits.ends_at_root(node):
                     growth.finish(node)
-                    continue
-            looked_at.append((growth, node))
-            if sibling is not None:
-                # What is left of the parent's: no party adds up a row twice.
-                sibling.sums = parent.sums - summed
-                looked_at.append((growth, sibling))
-            if parent is not None:
-                parent.sums = None
-        # In the order of their numbers, and those that end here are not looked at.
-        looked_at = [(g, n) for g, n in looked_at if not n.is_leaf]
-        looked_at.sort(key=lambda pair: pair[1].number)
+            else:
+                whole, parent.sums = parent.sums, None
+            # What is left of the parent's: no party adds up a row twice.
+            for each, less in ((node, None), (sibling, whole)):
+                # Those that end here are not looked at.
+                if each is not None and not each.is_leaf:
+                    looked_at.append((growth, each, summed, less))
         if not looked_at:
             return
-        totals = np.array([node.totals for _, node in looked_at], float)
-        values = np.array([node.value for _, node in looked_at])
-        best = self._search.best(
-            np.array([node.sums for _, node in looked_at]),
-            totals,
-            values * totals[:, 0],
-        )
-        for (growth, node), found in zip(looked_at, best, strict=True):
+        looked_at.sort(key=lambda one: one[1].number)
+        sums = np.empty((len(looked_at), *stacked.shape[1:]))
+        for own, (_, node, summed, whole) in zip(sums, looked_at, strict=True):
+            if whole is None:
+                own[:] = summed
+            else:
+                np.subtract(whole, summed, out=own)
+            node.sums = own
+        totals = np.array([node.totals for _, node, *_ in looked_at], float)
+        values = np.array([node.value for _, node, *_ in looked_at])
+        best = self._search.best(sums, totals, values * totals[:, 0])
+        for (growth, node, *_), found in zip(looked_at, best, strict=True):
             growth.push(node, found)
 
     def _totals(self, summed, n_rows):

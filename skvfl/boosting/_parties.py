@@ -16,6 +16,7 @@ from skvfl.boosting._splits import Columns
 from skvfl.boosting._trees import Forest
 from skvfl.exceptions import SettingsError
 from skvfl.federation import Holding, Party, Settings, operation, serving
+from skvfl.federation._party import giving
 
 
 @dataclass
@@ -188,7 +189,7 @@ class TreeParty(Party):
         self.hold(Binned(bins, Bundled(bins, columns, self._bins.missing), rows))
         return columns._asdict()
 
-    @operation
+    @giving
     def begin_trees(self, gradients, hessians=None):
         """Take the derivatives of an iteration, and add them up over all rows.
 
@@ -217,7 +218,7 @@ class TreeParty(Party):
         self._check_size(held.rows)
         return np.array([each.add_up(held.rows).ravel() for each in histograms])
 
-    @operation
+    @giving
     def add_up(self, trees, rows, ends):
         """Add up derivatives over the rows of some nodes.
 
