@@ -21,7 +21,7 @@ from sklearn.ensemble import (
 )
 from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer
 
 from skvfl import (
     VerticalPartitioner,
@@ -181,6 +181,25 @@ def test_and_so_they_are_with_categories(people):
     assert_allclose(found, expected.predict(declared), rtol=1e-9)
 
 
+class Codes(FunctionTransformer):
+    """Says that its columns are codes of categories."""
+
+    def fit(self, X, y=None):
+        self.categorical_ = np.ones(X.shape[1], bool)
+        return super().fit(X, y)
+
+
+def test_more_categories_than_bins_are_refused():
+    X = np.arange(60.0).reshape(30, 2) % 20
+    parties = VerticalPartitioner(
+        parties=[("bank", Codes(), [0]), ("shop", "auto", [1])]
+    )
+    estimator = VFLBoostingRegressor(parties=parties, max_bins=4)
+    with pytest.raises(PartyError, match=r"'bank'.*categories than max_bins=4: let"):
+        estimator.fit(X, X[:, 0])
+    estimator.set_params(max_bins=20).fit(X, X[:, 0])
+
+
 def test_text_dates_and_booleans_are_read(people):
     X, y = people
     X = X.assign(
@@ -215,21 +234,21 @@ def test_numpy_adds_up_as_the_compiled_builder_does(name, monkeypatch):
     assert plain.communication_.messages == compiled.communication_.messages
 
 
-@pytest.mark.parametrize("missing", [4, 40, 255])
-def test_sums_are_those_of_the_rows_in_each_bin(missing):
+@pytest.mark.parametrize(("missing", "n_bundled"), [(4, 16), (40, 11), (255, 7)])
+def test_sums_are_those_of_the_rows_in_each_bin(missing, n_bundled):
     # Columns of few bins are added up together, as many as fit.
     rng = np.random.default_rng(0)
-    n_bins = np.minimum([2, 4, 2, 1, 16, 2, 3, 60, 2, 15, 1, 2, 2, 2, 2, 5], missing)
+    n_bins = np.minimum([2, 4, 2, 1, 16, 2, 3, 60, 2, 15, 1, 2, 2, 2, 2, 4], missing)
     has_missing = np.arange(len(n_bins)) % 3 == 0
     bins = rng.integers(0, n_bins, (500, len(n_bins))).astype(np.uint8, order="F")
     bins[rng.random(bins.shape) < 0.1 * has_missing] = missing
-    bins[0] = missing  # held out: nobody was told that values are missing
+    bins[0, ::5] = missing  # held out: nobody was told that values are missing
     rows = np.flatnonzero(rng.random(500) < 0.5).astype(np.uint32)
     rows = rows[rows > 0]
     first, second = rng.normal(size=(2, 500)).astype(np.float32)
     columns = Columns(n_bins, has_missing, np.zeros(len(n_bins), bool))
     bundled = Bundled(bins, columns, missing)
-    assert bundled.bins.shape[1] < len(n_bins)
+    assert bundled.bins.shape[1] == n_bundled
     assert bundled.bins.max() <= missing
     sums = Histograms(bundled, first, second).add_up(rows)
     cells = [
@@ -241,6 +260,17 @@ def test_sums_are_those_of_the_rows_in_each_bin(missing):
     for found, derivative in zip(sums, (first, second), strict=False):
         expected = [derivative[those].sum(dtype=float) for those in cells]
         assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_columns_added_up_together_share_no_derivative():
+    bins = np.zeros((4, 8), np.uint8, "F")
+    bins[0] = 1
+    columns = Columns(np.full(8, 2), *np.zeros((2, 8), bool))
+    bundled = Bundled(bins, columns, 255)
+    assert bundled.bins.shape[1] == 1
+    first = np.array([np.inf, 1, 1, 1], np.float32)
+    sums = Histograms(bundled, first, None).add_up(np.arange(4, dtype=np.uint32))
+    assert_array_equal(sums[0], [3, np.inf] * 8)
 
 
 def test_many_rows_are_cut_at_the_quantiles_of_some():

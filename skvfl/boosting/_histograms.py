@@ -9,6 +9,12 @@ from skvfl.boosting._splits import Columns
 
 # Cells of which the sums are worth several threads.
 LARGE = 500_000
+# Of the compiled builder's table; it counts in whole numbers.
+_DTYPE = [
+    ("sum_gradients", np.float64),
+    ("sum_hessians", np.float64),
+    ("count", np.uint32),
+]
 
 
 class Bundled:
@@ -39,44 +45,43 @@ class Bundled:
         self.bins, self.width = bins, missing + 1
         # Of all rows, also of those that trees do not learn from: compiled code writes
         # where a row's bin says, and a bin too many would lie behind the table.
-        has_missing = (bins == missing).any(axis=0)
+        has_missing = np.array([(column == missing).any() for column in bins.T])
         sizes = columns.n_bins + has_missing
         bundles = _bundles(sizes.tolist(), self.width)
-        bundled = {j for bundle in bundles for j in bundle}
-        apart = [j for j in range(len(sizes)) if j not in bundled]
+        apart = np.ones(len(sizes), bool)
+        for bundle in bundles:
+            apart[bundle] = False
         self._cells = Columns(*(each[apart] for each in columns)).cells(self.width)
-        self._n_apart = len(apart)
-        self._members = self._order = None
+        self.n_cells = columns.n_cells
+        self._apart, self._together = slice(None), None
         if bundles:
+            of_apart = np.repeat(apart, columns.n_bins + columns.has_missing)
+            self._apart, self._together = of_apart, ~of_apart
             self._share(bins, columns, sizes, apart, bundles)
 
     def _share(self, bins, columns, sizes, apart, bundles):
-        """Make the shared columns, and note where everybody's cells are found."""
-        self.bins = np.empty((len(bins), len(apart) + len(bundles)), np.uint8, "F")
-        self.bins[:, : len(apart)] = bins[:, apart]
-        widest = max(sizes[bundle].sum() for bundle in bundles)
-        # Which bins of a shared column stand for which bin of its columns.
-        self._members = np.zeros((len(bundles), self.width, widest))
-        n_cells = (columns.n_bins + columns.has_missing).tolist()
-        where, offset = {}, 0
-        for j in apart:
-            where[j] = offset
-            offset += n_cells[j]
+        """Make the shared columns, and note which of their bins a cell adds up."""
+        self._first = int(apart.sum())
+        self.bins = np.empty((len(bins), self._first + len(bundles)), np.uint8, "F")
+        self.bins[:, : self._first] = bins[:, apart]
+        n_cells = columns.n_bins + columns.has_missing
+        places = {}
         for i, bundle in enumerate(bundles):
-            shared, step, first = np.zeros(len(bins), np.uint8), 1, 0
+            shared, step = np.zeros(len(bins), np.uint8), 1
+            combinations = np.arange(sizes[bundle].prod())
             for j in bundle:
-                size = int(sizes[j])
                 # Missing values follow the last bin that there is.
                 shared += np.minimum(bins[:, j], int(columns.n_bins[j])) * step
-                own = np.arange(self.width) // step % size
-                members = own[:, None] == np.arange(size)
-                self._members[i, :, first : first + size] = members
-                where[j] = offset + i * widest + first
-                step, first = step * size, first + size
-            self.bins[:, len(apart) + i] = shared
-        self._order = np.concatenate(
-            [where[j] + np.arange(n) for j, n in enumerate(n_cells)]
-        )
+                own = combinations // step % sizes[j]
+                places[j] = [
+                    i * self.width + np.flatnonzero(own == each)
+                    for each in range(n_cells[j])
+                ]
+                step *= int(sizes[j])
+            self.bins[:, self._first + i] = shared
+        of_cells = [each for j in sorted(places) for each in places[j]]
+        self._places = np.concatenate(of_cells)
+        self._starts = np.cumsum([0, *map(len, of_cells[:-1])])
 
     def sums(self, table, parts):
         """The sums of every bin that there is, in the columns' order.
@@ -93,36 +98,35 @@ class Bundled:
         sums : ndarray of float64 of shape (n_parts, n_cells)
         """
         found = table.take(self._cells)
-        sums = np.empty((len(parts), len(self._cells)))
+        sums = np.empty((len(parts), self.n_cells))
         for each, part in zip(sums, parts, strict=True):
-            each[:] = found[part]
-        if self._members is None:
-            return sums
-        bundles = table[self._n_apart * self.width :].reshape(-1, self.width)
-        shared = np.empty((len(bundles), len(parts), self.width))
-        for i, part in enumerate(parts):
-            shared[:, i] = bundles[part]
-        members = (shared @ self._members).swapaxes(0, 1).reshape(len(parts), -1)
-        return np.concatenate([sums, members], axis=1).take(self._order, axis=1)
+            each[self._apart] = found[part]
+        if self._together is not None:
+            bundles = table[self._first * self.width :]
+            for each, part in zip(sums, parts, strict=True):
+                members = bundles[part].astype(np.float64).take(self._places)
+                each[self._together] = np.add.reduceat(members, self._starts)
+        return sums
 
 
 def _bundles(sizes, width):
     """Which columns share one, whose bins are all combinations of theirs."""
-    bundles, n_bins = [], width + 1
+    bundles, n_bins = [], width
     # The narrowest first, of which the most share one.
     for j in sorted(range(len(sizes)), key=sizes.__getitem__):
-        if sizes[j] ** 2 > width:
-            break
+        # Where fewer than four fit, to sum over combinations takes as long as to add up
+        # the columns one by one. A constant never fills a column.
+        if not 1 < sizes[j] ** 4 <= width:
+            continue
         if n_bins * sizes[j] > width:
             bundles.append([])
             n_bins = 1
         bundles[-1].append(j)
         n_bins *= sizes[j]
-    return [bundle for bundle in bundles if len(bundle) > 1]
-
-
-# Of the compiled builder; it counts in whole numbers.
-_PARTS = {"sum_gradients": np.float64, "sum_hessians": np.float64, "count": np.uint32}
+    bundles = [bundle for bundle in bundles if len(bundle) > 1]
+    # All columns are copied, which is too much for a few of many.
+    n_saved = sum(map(len, bundles)) - len(bundles)
+    return bundles if 10 * n_saved >= len(sizes) else []
 
 
 class Histograms:
@@ -147,7 +151,7 @@ class Histograms:
         if hessians is not None:
             self._derivatives["sum_hessians"] = hessians
         self._parts = [*self._derivatives, "count"]
-        self._n_threads, self._builder = 1, None
+        self._builder = None
         if HistogramBuilder is not None:
             self._n_threads = n_threads()
             constant = hessians is None
@@ -181,7 +185,7 @@ class Histograms:
 
     def _count(self, rows):
         width, n_columns = self._bundled.width, self._bundled.bins.shape[1]
-        table = np.empty((n_columns, width), [*_PARTS.items()])
+        table = np.empty((n_columns, width), _DTYPE)
         # In double precision before they are added up, as the compiled builder does.
         weights = {
             part: each[rows].astype(np.float64)

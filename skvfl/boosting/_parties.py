@@ -184,6 +184,13 @@ class TreeParty(Party):
             raise SettingsError("max_bins must be that of the last fit: warm_start")
         fit = self._bins.look_up if goes_on else partial(self._bins.fit, rows=some)
         bins = fit(block.block)
+        # A transformer of the party's own may number more, and compiled code would
+        # write them behind its table.
+        if self._bins.n_bins.max() > max_bins:
+            raise SettingsError(
+                f"a column has more categories than max_bins={max_bins}: let its "
+                "transformer merge the rarest, or allow more bins"
+            )
         missing = (bins[some] == self._bins.missing).any(axis=0)
         columns = Columns(self._bins.n_bins, missing, self._bins.categorical)
         self.hold(Binned(bins, Bundled(bins, columns, self._bins.missing), rows))

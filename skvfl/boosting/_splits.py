@@ -1,7 +1,8 @@
 """Which split of a node gains most, by the sums of all parties' bins.
 
-The order in which splits are looked at, and every sum, is that of scikit-learn's
-histogram boosting, so that trees over parties are its trees of pooled columns.
+The order in which splits are looked at is that of scikit-learn's histogram boosting, as
+is every sum but for its last bits, so that trees over parties are its trees of pooled
+columns.
 """
 
 from __future__ import annotations
