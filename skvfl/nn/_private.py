@@ -599,7 +599,6 @@ class _LinearSums:
             owned = [i for both in self._places.values() for i in both if i is not None]
             # All that is trained, or the norm of a row's gradient would lack a part.
             self.covers = sorted(owned) == list(range(len(parameters)))
-        self._n_rows, self._memory = 0, []
 
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
@@ -627,22 +626,14 @@ class _LinearSums:
         """Copies in double precision, which may be written to, of what is trained.
 
         For NumPy, whose products of them take half the time of torch's, and whose calls
-        cost less. The copies' memory serves for every batch.
+        cost less.
         """
-        n_rows = len(parts[0][1])
-        if n_rows > self._n_rows:
-            self._n_rows = n_rows + n_rows // 8
-            self._memory = [
-                [np.empty((self._n_rows, each.shape[1])) for each in both]
-                for _, *both in parts
-            ]
         doubled = []
-        for memory, part in zip(self._memory, parts, strict=True):
-            places = self._places[part[0]]
+        for link, *part in parts:
+            places = self._places[link]
             if places == [None, None]:
                 continue
-            entered, left = memory[0][:n_rows], memory[1][:n_rows]
-            entered[...], left[...] = part[1].numpy(), part[2].numpy()
+            entered, left = (each.numpy().astype(np.float64) for each in part)
             narrow = left if left.shape[1] < entered.shape[1] else entered
             doubled.append((entered, left, narrow, *places))
         return doubled
