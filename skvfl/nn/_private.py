@@ -466,7 +466,7 @@ class _Noise:
         keys = sequence.generate_state(8, np.uint64).astype("<u8").tobytes()
         self._words = _KeyStream(keys[:32])
         self._more_words = _KeyStream(keys[32:])
-        self._asked, self._ahead = None, []
+        self._asked = None
 
     def normal(self, size, scale):
         """Independent normal numbers of this standard deviation, rounded.
@@ -482,10 +482,13 @@ class _Noise:
         """
         if not scale:
             return np.zeros(size)
-        if self._asked != (size, scale) or not self._ahead:
+        if self._asked != (size, scale):
+            self._asked, self._ahead = (size, scale), []
+            self._quadratics = _quadratics() * -scale
+        if not self._ahead:
             times = min(self._AT_ONCE // max(1, size), self._STEPS_AT_ONCE) or 1
             numbers = self._draw(times * size, scale).reshape(times, size)
-            self._asked, self._ahead = (size, scale), [*numbers[::-1]]
+            self._ahead = [*numbers[::-1]]
         return self._ahead.pop()
 
     def _draw(self, size, scale):
@@ -495,13 +498,12 @@ class _Noise:
         halves = (words & _EXACT).view(np.int64).astype(np.float64)
         pieces = halves.view(np.int64) >> 52 - _PIECES_BITS
         pieces &= _PIECES_MASK
-        second, slope, constant = _quadratics()
+        second, slope, constant = self._quadratics
         scaled = second.take(pieces)
         scaled *= halves
         scaled += slope.take(pieces)
         scaled *= halves
         scaled += constant.take(pieces)
-        scaled *= -scale
         numbers = np.rint(scaled)
         scaled -= numbers
         np.abs(scaled, out=scaled)
@@ -603,10 +605,14 @@ class _LinearSums:
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
         parts = self._doubled(self._parts(*batch))
-        squares = 0
+        squares = 0.0
         for entered, left, _, weight, bias in parts:
-            by_in = 0 if weight is None else np.vecdot(entered, entered)
-            squares += np.vecdot(left, left) * (by_in + (bias is not None))
+            square = np.vecdot(left, left)
+            if weight is not None:
+                by_in = np.vecdot(entered, entered)
+                by_in += 0.0 if bias is None else 1.0
+                square *= by_in
+            squares += square
         factors = _factors(squares, bound)
         lost = _lost(squares)
         if lost is not None:
@@ -615,12 +621,13 @@ class _LinearSums:
             for entered, left, *_ in parts:
                 entered[lost], left[lost] = 0, 0
         column = factors[:, None]
+        # As methods, which do without the dispatch of NumPy's functions.
         for entered, left, narrow, weight, bias in parts:
             if bias is not None:
-                np.matmul(factors, left, out=views[bias])
+                factors.dot(left, views[bias])
             if weight is not None:
                 narrow *= column
-                np.matmul(left.T, entered, out=views[weight])
+                left.T.dot(entered, views[weight])
 
     def _doubled(self, parts):
         """Copies in double precision, which may be written to, of what is trained.
