@@ -142,7 +142,7 @@ class PrivateSteps:
 
         Returns
         -------
-        noise : torch.Tensor of shape (size,), dtype float64
+        noise : ndarray of shape (size,)
             Whole numbers: normal noise, rounded.
         """
         if not self._drawn:
@@ -150,7 +150,7 @@ class PrivateSteps:
         # Once for each draw, so that no step can go uncounted.
         self._drawn = False
         scale = self.run.noise_multiplier * sensitivity
-        return torch.from_numpy(self._noise.normal(size, scale))
+        return self._noise.normal(size, scale)
 
 
 class PrivateSGD:
@@ -215,7 +215,6 @@ class PrivateSGD:
 
     # What is not finite is no news: its row is left out, or the run ends in an error.
     @np.errstate(all="ignore")
-    @torch.no_grad()
     def step(self, inputs, targets, weights=None):
         """Move the parameters.
 
@@ -238,7 +237,7 @@ class PrivateSGD:
         total = self._sum
         total *= 1 / self._unit
         np.rint(total, out=total)
-        total += noise.numpy()
+        total += noise
         # Rounded to the parameters' own precision: a function of what is released costs
         # nothing.
         np.multiply(total, self._rate, out=self._moved, casting="same_kind")
@@ -676,6 +675,7 @@ class _RowSums:
             if id(p) in names
         ]
 
+    @torch.no_grad()
     def __call__(self, batch, bound, views):
         """Write the sum of the clipped gradients of a batch's rows into ``views``."""
         inputs, targets, weights = batch
