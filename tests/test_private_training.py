@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from scipy import stats
+from scipy.special import ndtri
 from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
@@ -398,7 +399,7 @@ def test_parties_on_the_same_rows_have_noise_of_their_own():
     )
     for _ in range(5):
         assert torch.equal(one.draw(), two.draw())
-        assert not torch.equal(one.noise(4), two.noise(4))
+        assert not np.array_equal(one.noise(4), two.noise(4))
 
 
 def test_noise_is_normal_and_independent():
@@ -436,13 +437,35 @@ def test_noise_has_the_probabilities_of_rounded_normal_numbers(scale):
 
 
 def test_noise_is_rounded_as_exact_arithmetic_rounds_it():
-    """What double precision settles, long arithmetic settles in the same way."""
+    """What quadratics and double precision settle, long arithmetic settles alike."""
     scale = 1234.5678
-    fast, slow = (_Noise(np.random.SeedSequence(2)) for _ in range(2))
+    fast, double, slow = (_Noise(np.random.SeedSequence(2)) for _ in range(3))
+    double._ROUGHLY = slow._ROUGHLY = 1.0
     slow._FARTHEST = 0.0
     numbers = fast.normal(300, scale)
+    assert np.array_equal(numbers, double.normal(300, scale))
     assert np.array_equal(numbers, slow.normal(300, scale))
     assert len(set(numbers)) > 200
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0**20, 2.0**29, 2.0**33])
+def test_quadratics_settle_no_number_otherwise_than_double_precision(scale):
+    rough, double = (_Noise(np.random.SeedSequence(5)) for _ in range(2))
+    double._ROUGHLY = np.inf
+    numbers = rough.normal(500_000, scale)
+    assert np.array_equal(numbers, double.normal(500_000, scale))
+
+
+def test_quadratics_are_as_accurate_as_they_are_trusted():
+    """In the middle of every piece, at its edges, and between."""
+    edges = _private._FIRST * 2 ** np.arange(0, 8, 1 / 16)[:, None]
+    halves = np.concatenate([edges, edges * (1 + np.linspace(1e-9, 1 / 23, 5001))], 1)
+    halves = np.floor(halves[halves < 2.0**63] / 2**10) * 2**10
+    pieces = halves.view(np.int64) >> 52 - _private._PIECES_BITS
+    second, slope, constant = _private._quadratics()[:, pieces & _private._PIECES_MASK]
+    found = (second * halves + slope) * halves + constant
+    errors = np.abs(found - ndtri(halves * 2.0**-64))
+    assert 2.0**-33 < errors.max() < _Noise._ROUGHLY
 
 
 def test_noise_far_out_has_more_bits():
