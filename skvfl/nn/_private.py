@@ -432,7 +432,8 @@ def _quadratics():
         The highest first; the last bits of the exponent and the first ones of the
         fraction of a number say which.
     """
-    bits = np.arange(1078 << _PIECES_BITS, (1086 << _PIECES_BITS) + 1)
+    # Exponents of doubles are written with 1023 added.
+    bits = np.arange((1023 + 55) << _PIECES_BITS, ((1023 + 63) << _PIECES_BITS) + 1)
     edges = (bits << 52 - _PIECES_BITS).view(np.float64)
     middle, step = (edges[1:] + edges[:-1]) / 2, np.diff(edges) * (sqrt(3) / 4)
     nodes = torch.from_numpy(np.stack([middle - step, middle, middle + step]))
