@@ -430,7 +430,7 @@ def _combine(
     for start in range(0, total.size, per_chunk):
         part = total[start : start + per_chunk]
         mask = buffer[: part.size]
-        zeros, raw = _ZEROS[: part.nbytes], mask.view(np.uint8).data
+        zeros, raw = _ZEROS[: part.nbytes], _raw(mask)
         for stream in added:
             stream.update_into(zeros, raw)
             part += mask
@@ -494,9 +494,17 @@ def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
 def _authenticate(aead: AESGCM, nonce: bytes, array: np.ndarray) -> bytes:
     # The array is associated data, of which AES-GCM makes no ciphertext; the shape is
     # the text, of which only the tag is sent.
-    data = array.reshape(-1).view(np.uint8).data
     shape = _packed(array.shape)
-    return aead.encrypt(bytes(4) + nonce, shape, data)[len(shape) :]
+    return aead.encrypt(bytes(4) + nonce, shape, _raw(array))[len(shape) :]
+
+
+def _raw(array: np.ndarray) -> memoryview:
+    """The bytes of an array in C order."""
+    try:
+        return array.data.cast("B")
+    # Without any number, not in one piece, or of a type that Python has no word for.
+    except (TypeError, ValueError):
+        return array.reshape(-1).view(np.uint8).data
 
 
 # Kept, because every message of a run has the same few.
