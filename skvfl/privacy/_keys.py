@@ -39,6 +39,8 @@ from skvfl.privacy._errors import SecureAggregationError
 PROTOCOL = "skvfl secure layer 1"
 CONFIRMATION = "key confirmation"
 _KEY = 32
+# numpy looks a type up on every use, which takes longer than what it is needed for.
+BYTE: np.dtype[Any] = np.dtype(np.uint8)
 # One for all streams, each of which is set to a nonce of its own before it is used.
 _COUNTER_MODE = modes.CTR(bytes(16))
 
@@ -440,17 +442,16 @@ class KeyRing:
         -------
         streams : list of CipherContext
         """
-        # Walked through twice; an iterator would be at its end, and no mask be added.
-        peers = list(peers)
         epoch, start = self._in_use(), nonce + bytes(8)
         opened = epoch.streams.setdefault(purpose, {})
+        streams = []
         for peer in peers:
-            if peer not in opened:
+            stream = opened.get(peer)
+            if stream is None:
                 cipher = algorithms.AES256(epoch.key(peer, purpose))
-                opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
-        streams = [opened[peer] for peer in peers]
-        for stream in streams:
+                stream = opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
             stream.reset_nonce(start)
+            streams.append(stream)
         return streams
 
     def aead(self, peer: str, purpose: str | bytes, *, sender: str) -> AESGCM:
@@ -469,7 +470,8 @@ class KeyRing:
         -------
         aead : AESGCM
         """
-        epoch, wanted = self._in_use(), (peer, purpose, sender)
+        # Without a call where there are keys: every message comes through here.
+        epoch, wanted = self._confirmed or self._in_use(), (peer, purpose, sender)
         aead = epoch.aeads.get(wanted)
         if aead is None:
             aead = epoch.aeads[wanted] = AESGCM(epoch.key(*wanted))
@@ -491,9 +493,9 @@ class KeyRing:
         SecureAggregationError
             If it is not newer than the last one claimed for this purpose.
         """
-        last, new = self._in_use().last, (round_id, tensor_id)
-        if purpose in last and new <= last[purpose]:
-            before = last[purpose]
+        last, new = (self._confirmed or self._in_use()).last, (round_id, tensor_id)
+        before = last.get(purpose)
+        if before is not None and new <= before:
             raise SecureAggregationError(
                 self.name,
                 f"{purpose}: round {new[0]}, tensor {new[1]} is not newer than round "
@@ -573,7 +575,7 @@ def _one_each(
 def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
     if (
         not isinstance(array, np.ndarray)
-        or array.dtype != np.uint8
+        or array.dtype != BYTE
         or array.shape != (length,)
     ):
         raise SecureAggregationError(peer, f"its {what} are not {length} bytes")
@@ -581,4 +583,4 @@ def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
 
 
 def array_of(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.uint8).copy()
+    return np.frombuffer(data, BYTE).copy()
