@@ -343,8 +343,8 @@ def shielded(
     PartyError
         In place of any other exception, see :meth:`Party.perform`.
     """
-    # By hand, as every call to a party comes through here: a context manager costs twice
-    # as much.
+    # By hand, as every call to a party comes through here, and a context manager costs
+    # twice as much.
     before = SPEAKER.set(name)
     try:
         return function(**arguments)

@@ -85,9 +85,9 @@ class FixedPoint:
         self.dtype = _RESIDUES[bits]
         self.fraction_bits = self._largest_fraction_bits()
         self._scale = 2.0**self.fraction_bits
-        # Of a sum of squares, if no value is over the bound: a sum is at least as large
-        # as the largest of its squares, but for what rounding takes from a square, which
-        # is a small part of it, or all of one that is too small to be normal.
+        # A sum of squares that no value over the bound is a part of. It is at least as
+        # large as the largest square, but for what rounding takes from that: a small
+        # part, or all of one that is too small to be normal.
         self._harmless = 0.99 * self.bound**2 - 1e-37
         self.error_bound = n_clients / (2 * self._scale)
 

@@ -20,7 +20,7 @@ from skvfl._rows import rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import SettingsError, ShareableError
 from skvfl.federation import Holding, Party, operation, serving
-from skvfl.federation._party import run
+from skvfl.federation._party import giving, run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
@@ -395,6 +395,8 @@ class SecureClient(Party):
             key = self._ring.key(peer, _COLUMNS, sender=sender)
         return hmac.digest(key, described.encode(), "sha256")
 
+    # Masked, or at least encoded, and so an array of its own.
+    @giving
     @serving
     def forward(self, round_id, n_rows, training, ids=None, chooser=None):
         """Contribution to the secure layer: masked, and zero for rows not held.
