@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -33,6 +34,7 @@ from cryptography.hazmat.primitives.ciphers import (
     modes,
 )
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hmac import HMAC
 
 from skvfl.privacy._errors import SecureAggregationError
 
@@ -43,6 +45,11 @@ _KEY = 32
 BYTE: np.dtype[Any] = np.dtype(np.uint8)
 # One for all streams, each of which is set to a nonce of its own before it is used.
 _COUNTER_MODE = modes.CTR(bytes(16))
+
+
+_SHA256 = hashes.SHA256()
+# What HKDF extracts with where there is no salt.
+_NO_SALT = HMAC(bytes(_KEY), _SHA256)
 
 
 # Kept, because whoever draws a graph meets everybody, in every run again.
@@ -67,6 +74,13 @@ def _framed(field: str | int | bytes) -> bytes:
 @lru_cache(maxsize=4096)
 def _framed_text(text: str) -> bytes:
     return _framed(text)
+
+
+def _digest(keyed: HMAC, message: bytes) -> bytes:
+    """HMAC of a message, whose key is in place: that takes as long as a message."""
+    keyed = keyed.copy()
+    keyed.update(message)
+    return keyed.finalize()
 
 
 # Kept, because the keys of all pairs are for the same few purposes.
@@ -293,9 +307,9 @@ class KeyRing:
             theirs = other + _framed(both)
             pair = mine + theirs if self.name < peer else theirs + mine
             offered.bindings[peer] = protocol + pair + run
-            key = offered.key(peer, CONFIRMATION)
-            proofs[peer] = array_of(hmac.digest(key, name + other, "sha256"))
-            offered.expected[peer] = hmac.digest(key, other + name, "sha256")
+            keyed = HMAC(offered.key(peer, CONFIRMATION), _SHA256)
+            proofs[peer] = array_of(_digest(keyed, name + other))
+            offered.expected[peer] = _digest(keyed, other + name)
         # Forward secrecy: what is stolen later does not open what was recorded before.
         del offered.private, exchange
         self._agreed = offered
@@ -529,7 +543,7 @@ class _Epoch:
         self.bindings: dict[str, bytes] = {}
         # The peers' proofs, until they have arrived.
         self.expected: dict[str, bytes] = {}
-        self._extracted: dict[str, bytes] = {}
+        self._extracted: dict[str, HMAC] = {}
         self.last: dict[str, tuple[int, int]] = {}
         self.streams: dict[str, dict[str, CipherContext]] = {}
         self.aeads: dict[tuple[str, str | bytes, str], AESGCM] = {}
@@ -538,11 +552,11 @@ class _Epoch:
         # HKDF (RFC 5869) without salt, and for one block of output. Its first half is
         # the same for all keys of a pair, so it is computed once. The keys themselves
         # are not kept: each goes into what uses it, once.
-        if peer not in self._extracted:
-            secret = self.secrets[peer]
-            self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
-        info = self.bindings[peer] + _use(purpose, sender or "")
-        return hmac.digest(self._extracted[peer], info, "sha256")
+        extracted = self._extracted.get(peer)
+        if extracted is None:
+            extracted = HMAC(_digest(_NO_SALT, self.secrets[peer]), _SHA256)
+            self._extracted[peer] = extracted
+        return _digest(extracted, self.bindings[peer] + _use(purpose, sender or ""))
 
 
 def short(full: str) -> str:
