@@ -45,8 +45,6 @@ _KEY = 32
 BYTE: np.dtype[Any] = np.dtype(np.uint8)
 # One for all streams, each of which is set to a nonce of its own before it is used.
 _COUNTER_MODE = modes.CTR(bytes(16))
-
-
 _SHA256 = hashes.SHA256()
 # What HKDF extracts with where there is no salt.
 _NO_SALT = HMAC(bytes(_KEY), _SHA256)
