@@ -8,15 +8,13 @@ from contextvars import ContextVar
 
 from skvfl.exceptions import ColumnWarning
 
-_PARTY: ContextVar[str | None] = ContextVar("party", default=None)
+# The party that is at work; see :class:`speaking_for`.
+SPEAKER: ContextVar[str | None] = ContextVar("party", default=None)
 _OWN = {"contextlib", "joblib", "skvfl", "sklearn"}
 
 
 class speaking_for:
     """Name this party in warnings about columns; a context manager.
-
-    A class, because every call to a party enters it: a generator costs several times
-    as much.
 
     Parameters
     ----------
@@ -28,10 +26,10 @@ class speaking_for:
         self._party = party
 
     def __enter__(self) -> None:
-        self._token = _PARTY.set(self._party)
+        self._token = SPEAKER.set(self._party)
 
     def __exit__(self, *failure: object) -> None:
-        _PARTY.reset(self._token)
+        SPEAKER.reset(self._token)
 
 
 def warn_about_column(message: str) -> None:
@@ -42,7 +40,7 @@ def warn_about_column(message: str) -> None:
     message : str
         Names the column and quotes no value.
     """
-    party = _PARTY.get()
+    party = SPEAKER.get()
     if party is not None:
         message = f"party {party!r}: {message}"
     warn(message, ColumnWarning)

@@ -145,10 +145,12 @@ class Session(ABC):
         """
         # In the order of the protocol, whatever order the caller named them in: sums
         # over parties must not depend on it.
-        asked = set(self.names if to is None else to)
-        names = [name for name in self.names if name in asked]
-        if len(names) < len(asked):
-            raise ValueError(f"no such party: {sorted(asked.difference(names))}")
+        names = self.names
+        if to is not None:
+            asked = set(to)
+            names = [name for name in names if name in asked]
+            if len(names) < len(asked):
+                raise ValueError(f"no such party: {sorted(asked.difference(names))}")
         if not names:
             return {}
         to_all = [operation, arguments]

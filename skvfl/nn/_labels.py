@@ -170,7 +170,7 @@ def teach(row_loss, outputs, labels, weights):
     gradient : torch.Tensor
     """
     if weights is None:
-        weight = len(labels)
+        weight = labels.shape[0]
         factors = torch.full((weight,), 1 / weight)
         losses, gradient = row_loss.with_gradient(outputs, labels, factors=factors)
         loss = losses.mean()

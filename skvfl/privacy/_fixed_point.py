@@ -12,6 +12,11 @@ from skvfl.privacy._errors import FixedPointRangeError
 
 _INTEGERS: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
 _RESIDUES: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+_SINGLE: np.dtype[Any] = np.dtype(np.float32)
+_DOUBLE: np.dtype[Any] = np.dtype(np.float64)
+# Fraction bits with which a number that is too small to be normal comes out as zero, so
+# that it does not matter whether the processor takes it as zero from the start.
+_MOST_IN_SINGLE = 64
 
 
 class FixedPoint:
@@ -80,6 +85,10 @@ class FixedPoint:
         self.dtype = _RESIDUES[bits]
         self.fraction_bits = self._largest_fraction_bits()
         self._scale = 2.0**self.fraction_bits
+        # A sum of squares that no value over the bound is a part of. It is at least as
+        # large as the largest square, but for what rounding takes from that: a small
+        # part, or all of one that is too small to be normal.
+        self._harmless = 0.99 * self.bound**2 - 1e-37
         self.error_bound = n_clients / (2 * self._scale)
 
     def _largest_fraction_bits(self) -> int:
@@ -122,13 +131,17 @@ class FixedPoint:
         array = np.asarray(array)
         if array.dtype.kind not in "fiu":
             raise TypeError(f"{what} must be real numbers, got {array.dtype}")
-        if array.size:
-            maximum = max(float(array.max()), -float(array.min()))
-            # Written so that NaN is refused, too: every comparison with it is false.
-            if not maximum <= self.bound:
-                raise self._range_error(array, maximum, what)
-        # Cast first: a product that casts as it goes takes several times as long.
-        scaled = array.astype(np.float64, order="C")
+        dtype = array.dtype
+        # One product for most arrays, in place of a maximum and a minimum.
+        if not (
+            (dtype is _SINGLE or dtype is _DOUBLE)
+            and float(np.vdot(array, array)) <= self._harmless
+        ):
+            self._check_range(array, what)
+        # A power of two times a number is exact in single precision as well. Cast
+        # first: a product that casts as it goes takes several times as long.
+        exact = dtype is _SINGLE and self.fraction_bits <= _MOST_IN_SINGLE
+        scaled = array.astype(_SINGLE if exact else _DOUBLE, order="C")
         scaled *= self._scale
         # Rounded to even, so that the errors of many clients do not add up to a bias.
         np.rint(scaled, out=scaled)
@@ -150,7 +163,18 @@ class FixedPoint:
         """
         if total.dtype != self.dtype:
             raise TypeError(f"expected an array of {self.dtype}, got {total.dtype}")
-        return np.asarray(total.view(_INTEGERS[self.bits]) * (1 / self._scale))
+        # Cast first, as above.
+        decoded = total.view(_INTEGERS[self.bits]).astype(_DOUBLE)
+        decoded *= 1 / self._scale
+        return decoded
+
+    def _check_range(self, array: np.ndarray, what: str) -> None:
+        if not array.size:
+            return
+        maximum = max(float(array.max()), -float(array.min()))
+        # Written so that NaN is refused, too: every comparison with it is false.
+        if not maximum <= self.bound:
+            raise self._range_error(array, maximum, what)
 
     def _range_error(
         self, array: np.ndarray, maximum: float, what: str

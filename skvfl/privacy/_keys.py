@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
@@ -33,14 +34,20 @@ from cryptography.hazmat.primitives.ciphers import (
     modes,
 )
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hmac import HMAC
 
 from skvfl.privacy._errors import SecureAggregationError
 
 PROTOCOL = "skvfl secure layer 1"
 CONFIRMATION = "key confirmation"
 _KEY = 32
+# numpy looks a type up on every use, which takes longer than what it is needed for.
+BYTE: np.dtype[Any] = np.dtype(np.uint8)
 # One for all streams, each of which is set to a nonce of its own before it is used.
 _COUNTER_MODE = modes.CTR(bytes(16))
+_SHA256 = hashes.SHA256()
+# What HKDF extracts with where there is no salt.
+_NO_SALT = HMAC(bytes(_KEY), _SHA256)
 
 
 # Kept, because whoever draws a graph meets everybody, in every run again.
@@ -65,6 +72,13 @@ def _framed(field: str | int | bytes) -> bytes:
 @lru_cache(maxsize=4096)
 def _framed_text(text: str) -> bytes:
     return _framed(text)
+
+
+def _digest(keyed: HMAC, message: bytes) -> bytes:
+    """HMAC of a message, whose key is in place: that takes as long as a message."""
+    keyed = keyed.copy()
+    keyed.update(message)
+    return keyed.finalize()
 
 
 # Kept, because the keys of all pairs are for the same few purposes.
@@ -291,9 +305,9 @@ class KeyRing:
             theirs = other + _framed(both)
             pair = mine + theirs if self.name < peer else theirs + mine
             offered.bindings[peer] = protocol + pair + run
-            key = offered.key(peer, CONFIRMATION)
-            proofs[peer] = array_of(hmac.digest(key, name + other, "sha256"))
-            offered.expected[peer] = hmac.digest(key, other + name, "sha256")
+            keyed = HMAC(offered.key(peer, CONFIRMATION), _SHA256)
+            proofs[peer] = array_of(_digest(keyed, name + other))
+            offered.expected[peer] = _digest(keyed, other + name)
         # Forward secrecy: what is stolen later does not open what was recorded before.
         del offered.private, exchange
         self._agreed = offered
@@ -440,17 +454,16 @@ class KeyRing:
         -------
         streams : list of CipherContext
         """
-        # Walked through twice; an iterator would be at its end, and no mask be added.
-        peers = list(peers)
         epoch, start = self._in_use(), nonce + bytes(8)
         opened = epoch.streams.setdefault(purpose, {})
+        streams = []
         for peer in peers:
-            if peer not in opened:
+            stream = opened.get(peer)
+            if stream is None:
                 cipher = algorithms.AES256(epoch.key(peer, purpose))
-                opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
-        streams = [opened[peer] for peer in peers]
-        for stream in streams:
+                stream = opened[peer] = Cipher(cipher, _COUNTER_MODE).encryptor()
             stream.reset_nonce(start)
+            streams.append(stream)
         return streams
 
     def aead(self, peer: str, purpose: str | bytes, *, sender: str) -> AESGCM:
@@ -469,7 +482,8 @@ class KeyRing:
         -------
         aead : AESGCM
         """
-        epoch, wanted = self._in_use(), (peer, purpose, sender)
+        # Without a call where there are keys: every message comes through here.
+        epoch, wanted = self._confirmed or self._in_use(), (peer, purpose, sender)
         aead = epoch.aeads.get(wanted)
         if aead is None:
             aead = epoch.aeads[wanted] = AESGCM(epoch.key(*wanted))
@@ -491,9 +505,9 @@ class KeyRing:
         SecureAggregationError
             If it is not newer than the last one claimed for this purpose.
         """
-        last, new = self._in_use().last, (round_id, tensor_id)
-        if purpose in last and new <= last[purpose]:
-            before = last[purpose]
+        last, new = (self._confirmed or self._in_use()).last, (round_id, tensor_id)
+        before = last.get(purpose)
+        if before is not None and new <= before:
             raise SecureAggregationError(
                 self.name,
                 f"{purpose}: round {new[0]}, tensor {new[1]} is not newer than round "
@@ -527,7 +541,7 @@ class _Epoch:
         self.bindings: dict[str, bytes] = {}
         # The peers' proofs, until they have arrived.
         self.expected: dict[str, bytes] = {}
-        self._extracted: dict[str, bytes] = {}
+        self._extracted: dict[str, HMAC] = {}
         self.last: dict[str, tuple[int, int]] = {}
         self.streams: dict[str, dict[str, CipherContext]] = {}
         self.aeads: dict[tuple[str, str | bytes, str], AESGCM] = {}
@@ -536,11 +550,11 @@ class _Epoch:
         # HKDF (RFC 5869) without salt, and for one block of output. Its first half is
         # the same for all keys of a pair, so it is computed once. The keys themselves
         # are not kept: each goes into what uses it, once.
-        if peer not in self._extracted:
-            secret = self.secrets[peer]
-            self._extracted[peer] = hmac.digest(bytes(_KEY), secret, "sha256")
-        info = self.bindings[peer] + _use(purpose, sender or "")
-        return hmac.digest(self._extracted[peer], info, "sha256")
+        extracted = self._extracted.get(peer)
+        if extracted is None:
+            extracted = HMAC(_digest(_NO_SALT, self.secrets[peer]), _SHA256)
+            self._extracted[peer] = extracted
+        return _digest(extracted, self.bindings[peer] + _use(purpose, sender or ""))
 
 
 def short(full: str) -> str:
@@ -573,7 +587,7 @@ def _one_each(
 def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
     if (
         not isinstance(array, np.ndarray)
-        or array.dtype != np.uint8
+        or array.dtype != BYTE
         or array.shape != (length,)
     ):
         raise SecureAggregationError(peer, f"its {what} are not {length} bytes")
@@ -581,4 +595,4 @@ def bytes_of(peer: str, array: Any, length: int, what: str) -> bytes:
 
 
 def array_of(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.uint8).copy()
+    return np.frombuffer(data, BYTE).copy()

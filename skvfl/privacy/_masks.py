@@ -19,6 +19,7 @@ masks of the pairs leave the server nothing but the sum, and the last mask hides
 from __future__ import annotations
 
 import hmac
+import operator
 import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -36,7 +37,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from skvfl.privacy._errors import SecureAggregationError
 from skvfl.privacy._fixed_point import FixedPoint
-from skvfl.privacy._keys import PROTOCOL, KeyRing, context
+from skvfl.privacy._keys import BYTE, PROTOCOL, KeyRing, context
 
 
 class MaskPurpose(StrEnum):
@@ -59,6 +60,8 @@ _CHUNK = 1 << 16
 _ZEROS = memoryview(bytes(_CHUNK))
 _COUNTERS = ("epoch", "round", "tensor")
 _FIELDS = {*_COUNTERS, "masked", "tag"}
+_counters_of = operator.itemgetter(*_COUNTERS)
+_WHOLE = [int] * len(_COUNTERS)
 
 
 class Masker:
@@ -122,8 +125,9 @@ class Masker:
         near = _check_neighbours(ring.name, clients, neighbours)
         self._ring = ring
         # Of every two clients one adds their common stream and the other subtracts it.
-        self._before = [name for name in clients[:place] if name in near]
-        self._after = [name for name in clients[place + 1 :] if name in near]
+        after = [name for name in clients[place + 1 :] if name in near]
+        before = [name for name in clients[:place] if name in near]
+        self._near, self._n_after = [*after, *before], len(after)
         self._fixed_point = fixed_point
         self._purpose = purpose
         self._server = server
@@ -212,11 +216,10 @@ class Masker:
     def _add_masks(
         self, total: np.ndarray, nonce: bytes, key: bytes | None = None
     ) -> None:
-        streams, purpose = self._ring.streams, self._purpose
+        streams = self._ring.streams(self._near, self._purpose, nonce)
         # Of each pair the one adds what the other subtracts, so that all masks cancel
         # in the sum over all clients, and only there.
-        added = streams(self._after, purpose, nonce)
-        subtracted = streams(self._before, purpose, nonce)
+        added, subtracted = streams[: self._n_after], streams[self._n_after :]
         if key is not None:
             added.append(_key_stream(key, nonce))
         _combine(total, added, subtracted)
@@ -383,26 +386,25 @@ class Aggregator:
         if (
             not isinstance(message, Mapping)
             or message.keys() != _FIELDS
-            or {type(message[field]) for field in _COUNTERS} != {int}
-            or not isinstance(message["masked"], np.ndarray)
-            or message["masked"].dtype != dtype
-            or not isinstance(message["tag"], np.ndarray)
-            or message["tag"].dtype != np.uint8
-            or message["tag"].shape != (16,)
+            or [*map(type, found := _counters_of(message))] != _WHOLE
+            or not isinstance(masked := message["masked"], np.ndarray)
+            or masked.dtype != dtype
+            or not isinstance(tag := message["tag"], np.ndarray)
+            or tag.dtype != BYTE
+            or tag.shape != (16,)
         ):
             raise SecureAggregationError(
                 client, f"it did not send a masked array of {dtype} with its tag"
             )
-        found = tuple([message[field] for field in _COUNTERS])
         if found != due:
             raise SecureAggregationError(
                 client,
                 f"its message is for {_moment(found)}, where {_moment(due)} is due: a "
                 "replayed, reordered or late message",
             )
-        masked = np.asarray(message["masked"], order="C")
+        masked = np.asarray(masked, order="C")
         aead = self._ring.aead(client, self._terms, sender=client)
-        if not _is_tag(message["tag"], aead, nonce, masked):
+        if not _is_tag(tag, aead, nonce, masked):
             raise SecureAggregationError(
                 client,
                 f"its message for {_moment(due)} fails authentication: it was altered "
@@ -430,7 +432,7 @@ def _combine(
     for start in range(0, total.size, per_chunk):
         part = total[start : start + per_chunk]
         mask = buffer[: part.size]
-        zeros, raw = _ZEROS[: part.nbytes], mask.view(np.uint8).data
+        zeros, raw = _ZEROS[: part.nbytes], _raw(mask)
         for stream in added:
             stream.update_into(zeros, raw)
             part += mask
@@ -488,15 +490,23 @@ def _nonce(round_id: int, tensor_id: int) -> bytes:
 
 def _tag(aead: AESGCM, nonce: bytes, array: np.ndarray) -> np.ndarray:
     """AES-GCM's tag of an array, which is not encrypted, and of its shape."""
-    return np.frombuffer(_authenticate(aead, nonce, array), np.uint8)
+    return np.frombuffer(_authenticate(aead, nonce, array), BYTE)
 
 
 def _authenticate(aead: AESGCM, nonce: bytes, array: np.ndarray) -> bytes:
     # The array is associated data, of which AES-GCM makes no ciphertext; the shape is
     # the text, of which only the tag is sent.
-    data = array.reshape(-1).view(np.uint8).data
     shape = _packed(array.shape)
-    return aead.encrypt(bytes(4) + nonce, shape, data)[len(shape) :]
+    return aead.encrypt(bytes(4) + nonce, shape, _raw(array))[len(shape) :]
+
+
+def _raw(array: np.ndarray) -> memoryview:
+    """The bytes of an array in C order."""
+    try:
+        return array.data.cast("B")
+    # Without any number, not in one piece, or of a type that Python has no word for.
+    except (TypeError, ValueError):
+        return array.reshape(-1).view(BYTE).data
 
 
 # Kept, because every message of a run has the same few.

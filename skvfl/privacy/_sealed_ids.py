@@ -16,7 +16,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 
 from skvfl.privacy._errors import SecureAggregationError
-from skvfl.privacy._keys import KeyRing
+from skvfl.privacy._keys import BYTE, KeyRing
 
 ROW_IDS = "row ids"
 _NONCE = 12
@@ -113,7 +113,9 @@ def seal_ids(
             f"{ids.shape} ids at {positions.shape} positions: give one position per id"
         )
     # One bit and one id for every row of the batch, held or not: one length for all.
-    if positions.size == capacity and (positions == _every(capacity)).all():
+    whole = every(capacity)
+    # Most have taken the positions from here, and need not be compared with them.
+    if positions is whole or np.array_equal(positions, whole):
         held, padded = _all_held(capacity), ids.tobytes()
     else:
         held, padded = _padded(ids, positions, capacity)
@@ -121,7 +123,7 @@ def seal_ids(
     nonce = os.urandom(_NONCE)
     aead = ring.aead(client, ROW_IDS, sender=ring.name)
     sealed = aead.encrypt(nonce, held + padded, _associated(capacity, round_id))
-    return np.frombuffer(nonce + sealed, np.uint8)
+    return np.frombuffer(nonce + sealed, BYTE)
 
 
 def _padded(
@@ -186,7 +188,7 @@ def open_ids(
     """
     if (
         not isinstance(sealed, np.ndarray)
-        or sealed.dtype != np.uint8
+        or sealed.dtype != BYTE
         or sealed.shape != (sealed_length(capacity),)
     ):
         raise SecureAggregationError(
@@ -211,9 +213,9 @@ def open_ids(
     ring.claim(f"{ROW_IDS} from {sender!r}", round_id)
     length = _bitmap_length(capacity)
     if opened.startswith(_all_held(capacity)):
-        positions = _every(capacity).copy()
+        positions = every(capacity).copy()
     else:
-        bits = np.frombuffer(opened, np.uint8, length)
+        bits = np.frombuffer(opened, BYTE, length)
         positions = np.flatnonzero(np.unpackbits(bits, count=capacity))
     ids = np.frombuffer(opened, _ID, positions.size, offset=length)
     return ids.astype(np.int64), positions
@@ -225,7 +227,7 @@ def _bitmap_length(capacity: int) -> int:
 
 # Kept, because most clients hold every row, and most batches are of one size.
 @lru_cache
-def _every(capacity: int) -> np.ndarray:
+def every(capacity: int) -> np.ndarray:
     """Positions of all rows of a batch."""
     positions = np.arange(capacity)
     positions.setflags(write=False)

@@ -8,7 +8,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 
 from skvfl.privacy._errors import SecureAggregationError
-from skvfl.privacy._keys import KeyRing
+from skvfl.privacy._keys import BYTE, KeyRing
 from skvfl.privacy._masks import _nonce
 
 MASK_KEY = "key of a mask"
@@ -28,7 +28,7 @@ def seal_key(ring: KeyRing, receiver: str, key: bytes, *, round_id: int) -> np.n
     """
     ring.claim(f"{MASK_KEY} for {receiver!r}", round_id)
     aead = ring.aead(receiver, MASK_KEY, sender=ring.name)
-    return np.frombuffer(aead.encrypt(_gcm_nonce(round_id), key, None), np.uint8)
+    return np.frombuffer(aead.encrypt(_gcm_nonce(round_id), key, None), BYTE)
 
 
 def open_key(ring: KeyRing, sender: str, sealed: Any, *, round_id: int) -> bytes:

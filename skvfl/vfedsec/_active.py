@@ -10,9 +10,11 @@ import numpy as np
 
 from skvfl.exceptions import ShareableError
 from skvfl.federation import Holding, operation, serving
+from skvfl.federation._party import giving
 from skvfl.nn._labels import Codec
 from skvfl.privacy import seal_ids
 from skvfl.privacy._masks import SERVER
+from skvfl.privacy._sealed_ids import every
 from skvfl.vfedsec._agreement import check_contributors
 from skvfl.vfedsec._parties import (
     EMPTY,
@@ -192,6 +194,8 @@ class ActiveClient(SecureClient):
         order = self.held(Order)
         order.rows[:n_train] = order.shuffle(order.rows[:n_train])
 
+    # All of it is taken out of what the party keeps, or made of it.
+    @giving
     @serving
     def select(self, round_id, start, stop):
         """Select a batch: sealed row ids for the clients, labels for the server.
@@ -239,7 +243,7 @@ class ActiveClient(SecureClient):
             return rows if mine is None else np.where(mine[rows], rows, NOT_HELD)
         # Positions are sealed with the ids, as they say who holds which row.
         if mine is None:
-            positions, ids = np.arange(len(rows)), rows
+            positions, ids = every(len(rows)), rows
         else:
             positions = np.flatnonzero(mine[rows])
             ids = rows[positions]
@@ -249,4 +253,4 @@ class ActiveClient(SecureClient):
     def _read(self, ids, n_rows, round_id, chooser):
         if chooser != self.name:
             return super()._read(ids, n_rows, round_id, chooser)
-        return self.held(Selection).batch, np.arange(n_rows)
+        return self.held(Selection).batch, every(n_rows)

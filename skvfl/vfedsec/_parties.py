@@ -20,11 +20,11 @@ from skvfl._rows import rows_without_values
 from skvfl._sklearn import _safe_indexing
 from skvfl.exceptions import SettingsError, ShareableError
 from skvfl.federation import Holding, Party, operation, serving
-from skvfl.federation._party import run
+from skvfl.federation._party import giving, run
 from skvfl.nn._build import Build, Optimize
 from skvfl.nn._device import bring_home
 from skvfl.nn._explicit import Explicit, Recorded, trainer
-from skvfl.nn._steps import by_rows, infer, take
+from skvfl.nn._steps import by_rows, infer
 from skvfl.nn._streams import private_generator
 from skvfl.privacy import SecureAggregationError, open_ids
 from skvfl.privacy._draw import Draw
@@ -59,10 +59,13 @@ class Rows:
 
 @dataclass
 class Inputs:
-    """Prepared columns of the rows to which the client contributes."""
+    """Prepared columns of the rows to which the client contributes.
+
+    As numpy has them, which takes the rows of a batch.
+    """
 
     after: ClassVar = "prepare"
-    values: torch.Tensor
+    values: np.ndarray
 
 
 @dataclass
@@ -340,7 +343,7 @@ class SecureClient(Party):
             goes_on, transformer = self.take_over("_transformer"), self._transformer
             prepare = transformer.transform if goes_on else transformer.fit_transform
             inputs = run(prepare, self.held(Rows).block)
-            self.hold(Inputs(by_rows(inputs)))
+            self.hold(Inputs(by_rows(inputs).numpy()))
             self._bottom = self._build_bottom(inputs.shape[1], self._generator)
             if self.name != self._agreement.active:
                 # Several biases would add up to one that each party trains, at a rate
@@ -395,6 +398,8 @@ class SecureClient(Party):
             key = self._ring.key(peer, _COLUMNS, sender=sender)
         return hmac.digest(key, described.encode(), "sha256")
 
+    # Masked, or at least encoded, and so an array of its own.
+    @giving
     @serving
     def forward(self, round_id, n_rows, training, ids=None, chooser=None):
         """Contribution to the secure layer: masked, and zero for rows not held.
@@ -424,7 +429,7 @@ class SecureClient(Party):
         if training:
             self._count_batch()
         if positions.size:
-            inputs = take(self._inputs(), rows)
+            inputs = torch.from_numpy(self._inputs().take(rows, 0))
             if training:
                 cut, tape = self.held(Training).trainer.forward("_bottom", inputs)
             else:
@@ -470,9 +475,9 @@ class SecureClient(Party):
     def _inputs(self):
         if not self.holds(Inputs):
             rows = self.held(Rows)
-            values = torch.empty(len(rows.ids), 0)
+            values = np.empty((len(rows.ids), 0), np.float32)
             if self._transformer is not None:
-                values = by_rows(run(self._transformer.transform, rows.block))
+                values = by_rows(run(self._transformer.transform, rows.block)).numpy()
             self.hold(Inputs(values))
         return self.held(Inputs).values
 
@@ -499,10 +504,9 @@ class SecureClient(Party):
         # One gradient for one contribution: a second one would move the models again.
         self.drop(Contribution)
         if tape is not None:
-            gradient = torch.from_numpy(gradient)
             if len(positions) < len(gradient):
                 gradient = gradient[positions]
-            trainer.backward(tape, gradient)
+            trainer.backward(tape, torch.from_numpy(gradient))
         else:
             # As in a joint network, in which the rows of others leave a gradient of
             # zero: an optimiser with momentum moves on, whoever holds the batch.

@@ -126,6 +126,28 @@ def test_bound_itself_is_accepted_in_single_precision():
 
 
 @BITS
+@relaxed
+@given(data=st.data())
+def test_single_precision_encodes_as_double_precision_does(bits, data):
+    # Of bounds so small that squares of values are no normal numbers, too.
+    bound = 10.0 ** data.draw(st.integers(-45, 6))
+    fixed_point = FixedPoint(2, bound=bound, bits=bits)
+    values = st.floats(-2 * bound, 2 * bound, allow_subnormal=True)
+    drawn = data.draw(st.lists(values, max_size=4))
+    column = np.array(drawn, np.float64).astype(np.float32)
+    if (abs(column.astype(np.float64)) <= bound).all():
+        found = fixed_point.encode(column)
+        assert_array_equal(found, fixed_point.encode(column.astype(np.float64)))
+        exact = [
+            round(Fraction(float(x)) * 2**fixed_point.fraction_bits) for x in column
+        ]
+        assert found.tolist() == [x % 2**bits for x in exact]
+    else:
+        with pytest.raises(FixedPointRangeError):
+            fixed_point.encode(column)
+
+
+@BITS
 @pytest.mark.parametrize("dtype", ["i1", "u8", "i8", "f2", "f4", "f8", ">f8", "g"])
 def test_every_type_of_number(bits, dtype):
     values = np.array([[0, 1, 2], [3, 100, 5]], dtype)

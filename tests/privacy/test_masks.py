@@ -28,6 +28,7 @@ from skvfl.privacy import (
     Masker,
     SecureAggregationError,
 )
+from skvfl.privacy._masks import _tag
 
 relaxed = settings(deadline=None, max_examples=60)
 BITS = pytest.mark.parametrize("bits", [32, 64])
@@ -164,6 +165,17 @@ def test_tag_is_that_of_aes_gcm():
     sealed = AESGCM(key).encrypt(nonce, shape, message["masked"].tobytes())
     tag = sealed[len(shape) :]
     assert message["tag"].tobytes() == tag
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "<f4", ">f4", "f2", "g"])
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (2, 3)])
+@pytest.mark.parametrize("layout", [np.asarray, np.transpose])
+def test_every_array_has_a_tag_of_its_bytes(dtype, shape, layout):
+    array = layout(np.arange(np.prod(shape)).astype(dtype).reshape(shape))
+    key, nonce = bytes(range(32)), bytes(8)
+    shape = struct.pack(f"<{array.ndim}Q", *array.shape)
+    sealed = AESGCM(key).encrypt(bytes(12), shape, array.tobytes())
+    assert _tag(AESGCM(key), nonce, array).tobytes() == sealed[len(shape) :]
 
 
 def test_values_are_not_changed():
