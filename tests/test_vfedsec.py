@@ -1355,6 +1355,20 @@ def test_operations_out_of_order_say_what_comes_first(operation, arguments, firs
         member.perform(operation, arguments)
 
 
+@pytest.mark.parametrize("n_rows", [1, 3, -1, 10**9, None])
+def test_the_active_client_contributes_to_the_batch_that_it_chose(n_rows):
+    labels = Labels(np.array([0, 1, 1, 0, 1]), 2)
+    bank = opened("bank", "vfedsec.active", labels=labels)
+    run = {"n_rows": 5, "fitting": True, "imputes": False}
+    bank.perform("take_rows", {**run, "rows": {"shop": None}})
+    bank.perform("prepare", {})
+    bank.perform("select", {"round_id": 0, "start": 0, "stop": 2})
+    forward = {"round_id": 0, "training": False}
+    with pytest.raises(PartyError, match=f"asks for {n_rows} rows of a batch of 2"):
+        bank.perform("forward", {**forward, "n_rows": n_rows})
+    assert len(bank.perform("forward", {**forward, "n_rows": 2})["masked"]) == 2
+
+
 def test_the_active_client_selects_once_it_knows_who_holds_what():
     labels = Labels(np.array([0, 1, 1, 0, 1]), 2)
     bank = opened("bank", "vfedsec.active", labels=labels)

@@ -164,7 +164,7 @@ class FixedPoint:
         if total.dtype != self.dtype:
             raise TypeError(f"expected an array of {self.dtype}, got {total.dtype}")
         # Cast first, as above.
-        decoded = total.view(_INTEGERS[self.bits]).astype(_DOUBLE)
+        decoded = np.asarray(total).view(_INTEGERS[self.bits]).astype(_DOUBLE)
         decoded *= 1 / self._scale
         return decoded
 

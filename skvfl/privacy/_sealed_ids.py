@@ -113,9 +113,10 @@ def seal_ids(
             f"{ids.shape} ids at {positions.shape} positions: give one position per id"
         )
     # One bit and one id for every row of the batch, held or not: one length for all.
-    whole = every(capacity)
-    # Most have taken the positions from here, and need not be compared with them.
-    if positions is whole or np.array_equal(positions, whole):
+    # Most have taken the positions from ``every``, and need not be compared with them.
+    if positions.size == capacity and (
+        positions is every(capacity) or (positions == every(capacity)).all()
+    ):
         held, padded = _all_held(capacity), ids.tobytes()
     else:
         held, padded = _padded(ids, positions, capacity)
@@ -228,7 +229,7 @@ def _bitmap_length(capacity: int) -> int:
 # Kept, because most clients hold every row, and most batches are of one size.
 @lru_cache
 def every(capacity: int) -> np.ndarray:
-    """Positions of all rows of a batch."""
+    """Positions of all rows of a batch: one array for whoever asks, to be read only."""
     positions = np.arange(capacity)
     positions.setflags(write=False)
     return positions

@@ -12,7 +12,7 @@ from skvfl.exceptions import ShareableError
 from skvfl.federation import Holding, operation, serving
 from skvfl.federation._party import giving
 from skvfl.nn._labels import Codec
-from skvfl.privacy import seal_ids
+from skvfl.privacy import SecureAggregationError, seal_ids
 from skvfl.privacy._masks import SERVER
 from skvfl.privacy._sealed_ids import every
 from skvfl.vfedsec._agreement import check_contributors
@@ -194,7 +194,7 @@ class ActiveClient(SecureClient):
         order = self.held(Order)
         order.rows[:n_train] = order.shuffle(order.rows[:n_train])
 
-    # All of it is taken out of what the party keeps, or made of it.
+    # Rows are taken by their positions, which copies them; a slice would not.
     @giving
     @serving
     def select(self, round_id, start, stop):
@@ -253,4 +253,9 @@ class ActiveClient(SecureClient):
     def _read(self, ids, n_rows, round_id, chooser):
         if chooser != self.name:
             return super()._read(ids, n_rows, round_id, chooser)
-        return self.held(Selection).batch, every(n_rows)
+        batch = self.held(Selection).batch
+        if n_rows != len(batch):
+            raise SecureAggregationError(
+                SERVER, f"it asks for {n_rows} rows of a batch of {len(batch)}"
+            )
+        return batch, every(n_rows)
