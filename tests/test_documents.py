@@ -1,6 +1,7 @@
 """What README, figures and papers to sign point at is there, and its commands work."""
 
 import re
+import runpy
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,3 +89,11 @@ def test_the_glossary_is_long_enough_and_in_order():
     terms = re.findall(r"^   (\S.*)$", text, re.MULTILINE)
     assert len(terms) >= 30
     assert terms == sorted(terms, key=lambda term: term.replace("_", " ").casefold())
+
+
+def test_the_readme_shows_the_demo_with_every_method():
+    """In each of its tables a row for every method of the demonstration, in order."""
+    methods = runpy.run_path(str(ROOT / "examples" / "demo.py"))["METHODS"]
+    (shown,) = re.findall(r"```text\n(two generated.*?)```", README, re.DOTALL)
+    rows = re.findall(r"^  (\w+) +\d", shown, re.MULTILINE)
+    assert rows == [*methods] * shown.count("accuracy ")
