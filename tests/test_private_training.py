@@ -17,14 +17,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
 from skvfl.exceptions import TrainingError
-from skvfl.nn import _private
+from skvfl.nn import _noise, _private
 from skvfl.nn._apart import JointNetwork
 from skvfl.nn._build import Build
+from skvfl.nn._noise import Noise
 from skvfl.nn._private import (
     PrivateSGD,
     PrivateSteps,
     _LinearSums,
-    _Noise,
     _RowSums,
     sensitivity,
     train_privately,
@@ -403,7 +403,7 @@ def test_parties_on_the_same_rows_have_noise_of_their_own():
 
 
 def test_noise_is_normal_and_independent():
-    noise = _Noise(np.random.SeedSequence(0))
+    noise = Noise(np.random.SeedSequence(0))
     numbers = np.concatenate([noise.normal(501, 2.0**22) for _ in range(800)])
     assert (numbers == np.rint(numbers)).all()
     numbers /= 2.0**22
@@ -416,15 +416,15 @@ def test_noise_is_normal_and_independent():
         correlation = np.corrcoef(pairs[:, :-lag].ravel(), pairs[:, lag:].ravel())[0, 1]
         assert abs(correlation) < 5 / math.sqrt(pairs[:, lag:].size)
     assert not np.array_equal(
-        _Noise(np.random.SeedSequence()).normal(9, 1e6),
-        _Noise(np.random.SeedSequence()).normal(9, 1e6),
+        Noise(np.random.SeedSequence()).normal(9, 1e6),
+        Noise(np.random.SeedSequence()).normal(9, 1e6),
     )
 
 
 @pytest.mark.parametrize("scale", [0.3, 2.5, 7.0])
 def test_noise_has_the_probabilities_of_rounded_normal_numbers(scale):
     """The law that the accountant counts, seen on a grid so coarse that it shows."""
-    numbers = _Noise(np.random.SeedSequence(1)).normal(400_000, scale)
+    numbers = Noise(np.random.SeedSequence(1)).normal(400_000, scale)
     values = np.arange(-int(4 * scale) - 1, int(4 * scale) + 2)
     expected = np.diff(
         stats.norm.cdf(np.append(values - 0.5, values[-1] + 0.5), 0, scale)
@@ -439,7 +439,7 @@ def test_noise_has_the_probabilities_of_rounded_normal_numbers(scale):
 def test_noise_is_rounded_as_exact_arithmetic_rounds_it():
     """What quadratics and double precision settle, long arithmetic settles alike."""
     scale = 1234.5678
-    fast, double, slow = (_Noise(np.random.SeedSequence(2)) for _ in range(3))
+    fast, double, slow = (Noise(np.random.SeedSequence(2)) for _ in range(3))
     double._ROUGHLY = slow._ROUGHLY = 1.0
     slow._FARTHEST = 0.0
     numbers = fast.normal(300, scale)
@@ -450,7 +450,7 @@ def test_noise_is_rounded_as_exact_arithmetic_rounds_it():
 
 @pytest.mark.parametrize("scale", [0.5, 2.0**20, 2.0**29, 2.0**33])
 def test_quadratics_settle_no_number_otherwise_than_double_precision(scale):
-    rough, double = (_Noise(np.random.SeedSequence(5)) for _ in range(2))
+    rough, double = (Noise(np.random.SeedSequence(5)) for _ in range(2))
     double._ROUGHLY = np.inf
     numbers = rough.normal(500_000, scale)
     assert np.array_equal(numbers, double.normal(500_000, scale))
@@ -458,19 +458,19 @@ def test_quadratics_settle_no_number_otherwise_than_double_precision(scale):
 
 def test_quadratics_are_as_accurate_as_they_are_trusted():
     """In the middle of every piece, at its edges, and between."""
-    edges = _private._FIRST * 2 ** np.arange(0, 8, 1 / 16)[:, None]
+    edges = _noise._FIRST * 2 ** np.arange(0, 8, 1 / 16)[:, None]
     halves = np.concatenate([edges, edges * (1 + np.linspace(1e-9, 1 / 23, 5001))], 1)
     halves = np.floor(halves[halves < 2.0**63] / 2**10) * 2**10
-    pieces = halves.view(np.int64) >> 52 - _private._PIECES_BITS
-    second, slope, constant = _private._quadratics()[:, pieces & _private._PIECES_MASK]
+    pieces = halves.view(np.int64) >> 52 - _noise._PIECES_BITS
+    second, slope, constant = _noise._quadratics()[:, pieces & _noise._PIECES_MASK]
     found = (second * halves + slope) * halves + constant
     errors = np.abs(found - ndtri(halves * 2.0**-64))
-    assert 2.0**-33 < errors.max() < _Noise._ROUGHLY
+    assert 2.0**-33 < errors.max() < Noise._ROUGHLY
 
 
 def test_noise_far_out_has_more_bits():
     """Beyond what the first bits can say, numbers go on, and do not end at a wall."""
-    noise = _Noise(np.random.SeedSequence(3))
+    noise = Noise(np.random.SeedSequence(3))
     far = [noise._settle(0, 1000.0) for _ in range(20)]
     assert min(far) > 9000
     assert len(set(far)) > 15
@@ -481,7 +481,7 @@ def test_noise_far_out_has_more_bits():
 @pytest.mark.parametrize("size", [1, 7, 40_000])
 def test_noise_is_never_used_twice(size):
     """Numbers that were drawn ahead for one request are not given to another."""
-    noise = _Noise(np.random.SeedSequence(4))
+    noise = Noise(np.random.SeedSequence(4))
     seen = [noise.normal(size, 2.0**30) for _ in range(3)]
     seen += [noise.normal(size + 1, 2.0**30), noise.normal(size, 2.0**31) / 2]
     seen += [noise.normal(size, 2.0**30) for _ in range(3)]
@@ -490,7 +490,7 @@ def test_noise_is_never_used_twice(size):
 
 
 def test_noise_is_nothing_where_there_is_none():
-    assert not _Noise(np.random.SeedSequence(0)).normal(5, 0.0).any()
+    assert not Noise(np.random.SeedSequence(0)).normal(5, 0.0).any()
 
 
 def table(n_rows=300):

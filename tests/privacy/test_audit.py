@@ -8,7 +8,7 @@ import torch
 from scipy.stats import beta
 from torch import nn
 
-from skvfl.nn import _private
+from skvfl.nn import _noise, _private
 from skvfl.nn._private import PrivateSGD, PrivateSteps
 from skvfl.privacy import SampledGaussian, account_privacy
 
@@ -89,9 +89,9 @@ def test_training_keeps_what_it_claims():
 def test_audit_finds_what_is_broken(monkeypatch, broken):
     claimed = account_privacy([RUN], DELTA).epsilon
     if broken == "noise":
-        normal = _private._Noise.normal
+        normal = _noise.Noise.normal
         monkeypatch.setattr(
-            _private._Noise, "normal", lambda self, size, _: normal(self, size, 1e-3)
+            _noise.Noise, "normal", lambda self, size, _: normal(self, size, 1e-3)
         )
     else:
         monkeypatch.setattr(

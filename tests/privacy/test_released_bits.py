@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from skvfl import FedOnceClassifier, VerticalPartitioner
 from skvfl.fedonce import _host
-from skvfl.nn import _private
+from skvfl.nn import _noise, _private
 
 N_ROWS, N_TRIALS, EPSILON, LR = 400, 30, 0.5, 0.5
 ANGLES = np.float32(2 * math.pi * 2.0**-24)
@@ -124,7 +124,7 @@ def test_the_label_of_a_row_cannot_be_read_off_the_bits_of_a_model(monkeypatch):
 
 
 def test_the_attack_reads_every_label_where_noise_is_single_precision(monkeypatch):
-    monkeypatch.setattr(_private._Noise, "normal", single_precision_normal)
+    monkeypatch.setattr(_noise.Noise, "normal", single_precision_normal)
     assert right_guesses(monkeypatch) >= N_TRIALS - 1
 
 
