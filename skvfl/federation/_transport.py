@@ -143,14 +143,7 @@ class Session(ABC):
             If a party fails, dies, (but for ``skip_late``) does not answer in time, or
             sends what was not expected.
         """
-        # In the order of the protocol, whatever order the caller named them in: sums
-        # over parties must not depend on it.
-        names = self.names
-        if to is not None:
-            asked = set(to)
-            names = [name for name in names if name in asked]
-            if len(names) < len(asked):
-                raise ValueError(f"no such party: {sorted(asked.difference(names))}")
+        names = self._in_order(to)
         if not names:
             return {}
         to_all = [operation, arguments]
@@ -174,8 +167,40 @@ class Session(ABC):
         except BaseException:
             self._abort()
             raise
-        replies: dict[str, Any] = {}
         receiver = self.centre if reply_to is None else reply_to
+        replies = self._logged(exchanged, operation, receiver, opening)
+        if listener is not None:
+            listener.reply(self, operation, replies, receiver, opening)
+        try:
+            # After all are logged: a refused reply has crossed as well.
+            check_replies(replies, expected, operation)
+        except PartyError:
+            self._abort()
+            raise
+        return replies
+
+    def _in_order(self, to: Iterable[str] | None) -> list[str]:
+        """Names of who is asked, in the order of the protocol.
+
+        Not in the caller's: sums over parties must not depend on it.
+        """
+        if to is None:
+            return self.names
+        asked = set(to)
+        names = [name for name in self.names if name in asked]
+        if len(names) < len(asked):
+            raise ValueError(f"no such party: {sorted(asked.difference(names))}")
+        return names
+
+    def _logged(
+        self,
+        exchanged: Mapping[str, tuple[Any, Measure, Measure | None]],
+        operation: str,
+        receiver: str,
+        opening: bool,
+    ) -> dict[str, Any]:
+        """Count what has crossed; the replies of who answered in time."""
+        replies: dict[str, Any] = {}
         centre, record = self.centre, self.log.record
         for name, (answered, (size, has_array), received) in exchanged.items():
             record(centre, name, operation, size, has_array, opening=opening)
@@ -186,14 +211,6 @@ class Session(ABC):
             if size:
                 record(name, receiver, operation, size, has_array, opening=opening)
             replies[name] = answered
-        if listener is not None:
-            listener.reply(self, operation, replies, receiver, opening)
-        try:
-            # After all are logged: a refused reply has crossed as well.
-            check_replies(replies, expected, operation)
-        except PartyError:
-            self._abort()
-            raise
         return replies
 
     def _came_late(

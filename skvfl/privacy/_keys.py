@@ -482,8 +482,7 @@ class KeyRing:
         -------
         aead : AESGCM
         """
-        # Without a call where there are keys: every message comes through here.
-        epoch, wanted = self._confirmed or self._in_use(), (peer, purpose, sender)
+        epoch, wanted = self._in_use(), (peer, purpose, sender)
         aead = epoch.aeads.get(wanted)
         if aead is None:
             aead = epoch.aeads[wanted] = AESGCM(epoch.key(*wanted))
@@ -505,7 +504,7 @@ class KeyRing:
         SecureAggregationError
             If it is not newer than the last one claimed for this purpose.
         """
-        last, new = (self._confirmed or self._in_use()).last, (round_id, tensor_id)
+        last, new = self._in_use().last, (round_id, tensor_id)
         before = last.get(purpose)
         if before is not None and new <= before:
             raise SecureAggregationError(
